@@ -261,7 +261,7 @@ def overload(match):
     words = re.fullmatch(r"public (?:static )?(\S+) (\w+)\((.*)\)", " ".join(short.split()))
     short = re.sub(r"\b(long|boolean)\[\] (\w+)\)$", r"\1... \2)", short)
     if short == head or not words:
-        raise SystemExit(f"gen-api: no overload of {head.strip()}")
+        header.fail(f"no overload of {head.strip()}")
     result, name, parameters = words.groups()
     arguments = [parameter.split()[-1] for parameter in parameters.split(", ") if parameter] + ["0"]
     body = f"{'return ' * (result != 'void')}{name}({', '.join(arguments)});"
@@ -282,11 +282,11 @@ def sources(text, root):
     found |= {f"{header.CLASSES[name]}.java": make_class(header.Struct(name, text, enums)) for name in WHOLE}
     for path in (root / FOLDER).glob("*.java"):
         if path.name in found:
-            raise SystemExit(f"gen-api: the build makes {path.name}")
+            header.fail(f"the build makes {path.name}")
         found[path.name] = OVERLOAD.sub(overload, MARKED.sub(fill, path.read_text()))
         if "gen-api:" in found[path.name]:
-            raise SystemExit(f"gen-api: {path} has a mark that is not understood")
+            header.fail(f"{path} has a mark that is not understood")
         for before in PUBLIC.findall(found[path.name]):
             if not before.endswith("*/") and before.strip()[:1] != "@":
-                raise SystemExit(f"gen-api: {path} has something public without a comment after `{before.strip()}`")
+                header.fail(f"{path} has something public without a comment after `{before.strip()}`")
     return found

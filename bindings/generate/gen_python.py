@@ -211,7 +211,8 @@ from __future__ import annotations
 from typing import Any
 
 from .._native import native
-from ._optim import FusedOptimizer
+from ..policy import Unpack
+from ._optim import FusedOptimizer, Own
 from ._optimizers import Rate, ScheduleFree, checked
 
 '''
@@ -230,9 +231,7 @@ def make_others(struct):
         names.append(f'"{name}"')
         keys = ARGUMENTS[name].split()
         parameters = ["self", "params: Any", *(argument(struct, kind, key) for key in keys), "*",
-                      "maximize: bool = False", "fused: bool | None = None", "max_grad_norm: float | None = None",
-                      "master_weights: bool = False", 'state: str = "fp32"', "master: str | None = None",
-                      "seed: int = 0"]
+                      "maximize: bool = False", "fused: bool | None = None", "**own: Unpack[Own]"]
         parameters[2] = parameters[2].replace("float", "Rate")
         options = [f"{key}={key}" for key in (*keys, "maximize", "fused")]
         options += ["train_mode=True"] * ("average" in kind.slots)
@@ -244,7 +243,7 @@ def make_others(struct):
                                   " :class:`gradscaler.Optimizer`.", "    "),
                   '    """', "", f"    _KIND = native.{kind.constant}", "",
                   *packed("    def __init__(", parameters, ") -> None:"),
-                  "        self._setup(max_grad_norm, master_weights, fused, state, master, seed)",
+                  "        self._setup(fused, **own)",
                   *packed("        super().__init__(params, checked(", options, "))")]
     return OTHERS_HEAD + "\n".join([*packed("__all__ = [", names, "]"), *lines, ""])
 
@@ -253,7 +252,7 @@ def class_of(kind):
     """The name of a kind's class."""
     name = next((name for name in ARGUMENTS if name.upper() == kind.constant.replace("_", "")), None)
     if name is None:
-        raise SystemExit(f"gen-api: {kind.constant} has no arguments in gen_python.py")
+        header.fail(f"{kind.constant} has no arguments in gen_python.py")
     return name
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the Python package share. They need NumPy; other array libraries are tested where they are."""
 
-import functools
 import os
 import pathlib
 import subprocess
@@ -61,30 +60,6 @@ def run_ranks(script, world, *arguments, timeout=400):
         for rank in ranks:
             rank.kill()
     assert [rank.returncode for rank in ranks] == [0] * world, "\n".join(said)
-
-
-LR, DECAY = 0.05, 0.1
-
-
-def _schedule(module):
-    import optax
-
-    return module.adam(optax.linear_schedule(LR, 0.0, 10))
-
-
-#: Transformations that optax and gradscaler.jax.optax both have, made of either module by the same arguments. Each is
-#: made once, so that JAX compiles it once for all tests.
-MAKERS = {name: functools.cache(make) for name, make in {
-    "sgd": lambda m: m.sgd(LR),
-    "momentum": lambda m: m.sgd(LR, 0.9),
-    "nesterov": lambda m: m.sgd(LR, 0.9, True),
-    "adam": lambda m: m.adam(LR),
-    "adamw": lambda m: m.adamw(LR, weight_decay=DECAY),
-    "adagrad": lambda m: m.adagrad(LR),
-    "lion": lambda m: m.lion(LR, weight_decay=DECAY),
-    "lamb": lambda m: m.lamb(LR, weight_decay=DECAY),
-    "schedule": _schedule,
-}.items()}
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One process of test_sharded.py: trains on PyTorch's own engines with the optimizers of gradscaler.torch.
 
-Usage: sharded_worker.py RANK WORLD FILE. The reference is the same model trained here, by one process on the batches of
-all ranks, with the same optimizer. Exit status 0 if scale, skips and weights agreed after every step.
+Usage: sharded_worker.py RANK WORLD FILE, over gloo on the CPU, or with GRADSCALER_TEST_DEVICE=cuda over NCCL with a GPU
+for each rank. The reference is the same model trained here, by one process on the batches of all ranks, with the same
+optimizer. Exit status 0 if scale, skips and weights agreed after every step.
 
 Everything is fp64, so that the bound can be small. Gradients are sums of the same products in another order: some 2^-48
 apart, relative to the largest. Adam magnifies that by 1 / (sqrt(v) + eps), at most 100 with eps = 1e-2, and every step
@@ -26,6 +27,7 @@ import gradscaler as gs
 from gradscaler import reducers
 from gradscaler.torch import LAMB, SGD, AdamW, GradScaler
 
+DEVICE = os.environ.get("GRADSCALER_TEST_DEVICE", "cpu")
 STEPS, BAD_STEP, BOUND = 6, 2, 1e-10
 OPTIMIZERS = [(AdamW, dict(lr=0.05, eps=1e-2)), (AdamW, dict(lr=0.05, eps=1e-2, max_grad_norm=0.05)),
               (SGD, dict(lr=0.1, momentum=0.9, nesterov=True, max_grad_norm=0.1))]
@@ -80,7 +82,7 @@ def train(case, rank, world, mesh, kind, options, scaler_of=GradScaler):
     model, reference = parallel(case, mesh), model_of()
     ours = kind(model.named_parameters(), **options)
     theirs = kind(reference.parameters(), **options)
-    scaler = scaler_of("cpu", init_scale=1024.0, growth_interval=2)
+    scaler = scaler_of(DEVICE, init_scale=1024.0, growth_interval=2)
     for step in range(STEPS):
         ours.zero_grad()
         theirs.zero_grad()
@@ -117,7 +119,7 @@ def train(case, rank, world, mesh, kind, options, scaler_of=GradScaler):
 
 def beside_torchs_scaler(case, rank, world, mesh):
     """This package's GradScaler and PyTorch's, each with PyTorch's AdamW: the same bits, scale and skips."""
-    scalers = [kind("cpu", init_scale=1024.0, growth_interval=2) for kind in (GradScaler, torch.amp.GradScaler)]
+    scalers = [kind(DEVICE, init_scale=1024.0, growth_interval=2) for kind in (GradScaler, torch.amp.GradScaler)]
     models = [parallel(case, mesh, torch.float32) for _ in scalers]
     optimizers = [torch.optim.AdamW(model.parameters(), lr=0.01, foreach=False) for model in models]
     for step in range(STEPS):
@@ -142,7 +144,7 @@ def beside_torchs_scaler(case, rank, world, mesh):
 
 def mixed(mesh):
     """A sharded and a plain gradient in one optimizer of PyTorch's."""
-    scaler = GradScaler("cpu", init_scale=4.0)
+    scaler = GradScaler(DEVICE, init_scale=4.0)
     params = [torch.nn.Parameter(distribute_tensor(torch.ones(4, 2), mesh)), torch.nn.Parameter(torch.ones(3))]
     params[0].grad = distribute_tensor(torch.full((4, 2), 8.0), mesh, params[0].placements)
     params[1].grad = torch.full((3,), 8.0)
@@ -179,7 +181,7 @@ def one_replica_alone(rank, mesh):
     """A NaN that one replica of two has, after the reduction: all skip. With PyTorch's scaler, that replica alone."""
     for options in ({}, dict(fused=False)):
         model = parallel("fsdp2", mesh)
-        optimizer, scaler = SGD(model.parameters(), lr=0.1, **options), GradScaler("cpu", init_scale=1024.0)
+        optimizer, scaler = SGD(model.parameters(), lr=0.1, **options), GradScaler(DEVICE, init_scale=1024.0)
         before = [p.detach().to_local().clone() for p in model.parameters()]
         scaler.scale(model(batch(0, rank)).square().mean()).backward()
         if rank == 3:
@@ -203,7 +205,7 @@ def sequence_parallel(rank, world, mesh):
     for kind, options in OPTIMIZERS:
         for scaler_of in (None, GradScaler, torch.amp.GradScaler):
             ours, theirs = kind(model.parameters(), **options), kind(reference.parameters(), **options)
-            scaler = scaler_of and scaler_of("cpu", init_scale=1024.0)
+            scaler = scaler_of and scaler_of(DEVICE, init_scale=1024.0)
             for step in range(3):
                 torch.manual_seed(step)
                 x = torch.randn(2, 2 * world, 8, dtype=torch.float64)
@@ -226,12 +228,12 @@ def sequence_parallel(rank, world, mesh):
 def flattened(rank, world):
     """FSDP1, whose ranks agree on inf in its own scaler alone; elsewhere, and of a norm, they do not: refused."""
     def model_and_loss(scaler=None):
-        model = FullyShardedDataParallel(model_of().float(), use_orig_params=True, device_id=torch.device("cpu"))
+        model = FullyShardedDataParallel(model_of().float(), use_orig_params=True, device_id=torch.get_default_device())
         loss = model(batch(0, rank).float()).square().mean()
         (scaler.scale(loss) if scaler else loss).backward()
         return model
 
-    scaler = ShardedGradScaler("cpu", init_scale=1024.0)
+    scaler = ShardedGradScaler(DEVICE, init_scale=1024.0)
     model = model_and_loss(scaler)
     optimizer = AdamW(model.parameters(), lr=0.1)
     for step in range(2):
@@ -247,7 +249,7 @@ def flattened(rank, world):
             grads[0].view(-1)[0] = 1.0
     for make, options, message in [(GradScaler, {}, "its ranks would not agree on inf; use ShardedGradScaler"),
                                    (None, dict(max_grad_norm=1.0), "no norm or inf is known here of the other ranks")]:
-        scaler = make and make("cpu")
+        scaler = make and make(DEVICE)
         model = model_and_loss(scaler)
         optimizer = AdamW(model.parameters(), **options)
         refused(lambda scaler=scaler, optimizer=optimizer: scaler.step(optimizer) if scaler else optimizer.step(),
@@ -274,7 +276,7 @@ def reduce_arrays(rank, world):
     p = torch.zeros(3)
     grad = torch.full((3,), 8.0 * (rank + 1))
     optimizer = gs.SGD([p], [grad], lr=1.0)
-    scaler = gs.GradScaler(init_scale=8.0)
+    scaler = gs.GradScaler(DEVICE, init_scale=8.0)
     scaler.set_reducer(reducers.torch_distributed())
     scaler.clip_grad_norm_(optimizer, 1.0)
     scaler.step_and_update(optimizer)
@@ -291,11 +293,15 @@ def reduce_arrays(rank, world):
 def main(rank, world, file):
     warnings.simplefilter("ignore")
     rank, world = int(rank), int(world)
-    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=world)
-    mesh = init_device_mesh("cpu", (world,))
+    if DEVICE != "cpu":
+        torch.set_default_device(torch.device(DEVICE, rank))
+        torch.cuda.set_device(rank)
+    dist.init_process_group("gloo" if DEVICE == "cpu" else "nccl", init_method=f"file://{file}", rank=rank,
+                            world_size=world)
+    mesh = init_device_mesh(DEVICE, (world,))
     cases = [("fsdp2", mesh), ("tensor_parallel", mesh), ("ddp", mesh)]
     if world == 4:
-        cases.append(("fsdp2_and_tensor_parallel", init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))))
+        cases.append(("fsdp2_and_tensor_parallel", init_device_mesh(DEVICE, (2, 2), mesh_dim_names=("dp", "tp"))))
     for case, where in cases:
         for kind, options in OPTIMIZERS:
             train(case, rank, world, where, kind, options)
@@ -304,7 +310,7 @@ def main(rank, world, file):
     mixed(mesh)
     train("fsdp2", rank, world, mesh, *OPTIMIZERS[1], scaler_of=torch.amp.GradScaler)
     if world == 4:
-        one_replica_alone(rank, init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard")))
+        one_replica_alone(rank, init_device_mesh(DEVICE, (2, 2), mesh_dim_names=("replicate", "shard")))
     sequence_parallel(rank, world, mesh)
     flattened(rank, world)
     refuse_lamb(mesh)

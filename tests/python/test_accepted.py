@@ -123,13 +123,23 @@ def outcome(call, value):
     return found
 
 
+def address_of(value):
+    """Where the library of an array says that it is; None if it does not say."""
+    for name in ("data_ptr", "unsafe_buffer_pointer"):
+        if hasattr(value, name):
+            return getattr(value, name)()
+    return value.ctypes.data if type(value) is np.ndarray else None
+
+
 def as_gradient(value):
     found = gs.TensorList(value, read_only=True)[0]
+    assert address_of(value) in (None, found.address)
     return "accepted" if found.address else "refused"
 
 
 def as_parameter(value):
     found = gs.TensorList(value, argument="params")[0]
+    assert address_of(value) in (None, found.address)
     return "accepted" if found.address else "refused"
 
 

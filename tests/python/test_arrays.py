@@ -385,6 +385,28 @@ def test_dtypes_are_called_what_numpy_calls_them(dtype, called):
         gs.SGD([np.ones(3, np.float32)], [np.zeros(3, np.uint16)])
 
 
+def test_tensorflow_tensors_are_never_written():
+    tensorflow = library("tensorflow")
+    for dtype in ("float32", "bfloat16"):
+        values = tensorflow.constant([1.0, 2.0], dtype)
+        assert gs.diagnose([values])[0].amax == 2.0
+        with pytest.raises(ValueError, match=r"params\[0\] is read-only"):
+            gs.SGD([values], [np.ones(2, np.float32)])
+
+
+@pytest.mark.parametrize("nbytes", [0, 8])
+def test_torch_tensors_that_were_freed_or_resized_are_refused(nbytes):
+    torch = library("torch")
+    values = torch.ones(4)
+    # What sharded training does between steps; DLPack hands out the memory nevertheless.
+    values.untyped_storage().resize_(nbytes)
+    with pytest.raises(ValueError, match=rf"params\[0\] was freed or resized: its storage has {nbytes} bytes.* 16"):
+        gs.SGD([values], [torch.ones(4)])
+    assert len(gs.TensorList([values[:0], torch.ones(4)[2:]])) == 2
+    with pytest.raises(ValueError, match=r"arrays\[0\] is a view that negates"):
+        gs.TensorList([torch._neg_view(torch.ones(3))])
+
+
 def test_numbers_are_no_arrays():
     with pytest.raises(TypeError, match=r"params\[0\]\[0\] is float; .*numbers belong into an array"):
         gs.SGD([[1.0, 2.0]], [[1.0, 2.0]])

@@ -6,7 +6,7 @@ import pytest
 
 import gradscaler as gs
 
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
 BAD = gs.InvalidArgumentError
 
 
@@ -18,21 +18,16 @@ def optimizer():
     return gs.SGD(params(), params(), lr=0.0)
 
 
+# The ranges are the library's, and tested in tests/capi; here are one of each kind of argument, and what
+# Python finds by itself.
 SCALER = [
-    (dict(init_scale=0.0), BAD, "init_scale"), (dict(init_scale=-1.0), BAD, "init_scale"),
-    (dict(init_scale=INF), BAD, "init_scale"), (dict(init_scale=NAN), BAD, "init_scale"),
+    (dict(init_scale=0.0), BAD, "init_scale"), (dict(init_scale=NAN), BAD, "init_scale"),
     (dict(init_scale="big"), TypeError, "init_scale"), (dict(init_scale=None), TypeError, "init_scale"),
-    (dict(growth_factor=1.0), BAD, "growth_factor"), (dict(growth_factor=NAN), BAD, "growth_factor"),
-    (dict(backoff_factor=1.0), BAD, "backoff_factor"), (dict(backoff_factor=0.0), BAD, "backoff_factor"),
     (dict(growth_interval=0), BAD, "growth_interval"), (dict(growth_interval=2.5), TypeError, "growth_interval"),
-    (dict(growth_interval=1 << 40), ValueError, "growth_interval"), (dict(hysteresis=0), BAD, "hysteresis"),
-    (dict(min_scale=-1.0), BAD, "min_scale"), (dict(min_scale=8.0, max_scale=4.0), BAD, "max_scale|min_scale"),
+    (dict(growth_interval=1 << 40), ValueError, "growth_interval"),
     (dict(hysteresis_refill="never"), ValueError, "hysteresis_refill is 'never'.*on_growth"),
     (dict(growth_timing=1), ValueError, "growth_timing"), (dict(floor_action="abort"), ValueError, "floor_action"),
-    (dict(overflow_tolerance=1.5), BAD, "overflow_tolerance"), (dict(history_capacity=-1), BAD, "history_capacity"),
-    (dict(floor_patience=0), BAD, "floor_patience"), (dict(recovery_threshold=-1.0), BAD, "recovery_threshold"),
     (dict(init_scale=1e300), BAD, "init_scale is 1e.300; it must not be beyond"),
-    (dict(init_scale=10**400), BAD, "init_scale is too large"),
     (dict(growth_factor=10**400), BAD, "growth_factor is too large"),
     (dict(min_scale=1e39), BAD, "min_scale is 1e.39"), (dict(max_scale=-1e39), BAD, "max_scale is -1e.39"),
     (dict(recovery_threshold=1e300), BAD, "recovery_threshold is 1e.300"),
@@ -51,19 +46,15 @@ def test_scaler(arguments, error, message):
 
 
 OPTIMIZERS = [
-    (gs.SGD, dict(lr=-1.0), BAD, "lr"), (gs.SGD, dict(lr=NAN), BAD, "lr"), (gs.SGD, dict(lr="1"), TypeError, "lr"),
+    (gs.SGD, dict(lr=NAN), BAD, "lr"), (gs.SGD, dict(lr="1"), TypeError, "lr"),
     (gs.SGD, dict(lr=10**400), BAD, "lr is too large"),
     (gs.SGD, dict(maximize="False"), TypeError, "maximize is 'False'; it must be True or False"),
     (gs.SGD, dict(zero_grads=np.array([True, False])), TypeError, "zero_grads is array"),
     (gs.SGD, dict(write_grads=None), TypeError, "write_grads is None"),
     (gs.Adam, dict(betas=(0.9, 10**400)), BAD, r"betas\[1\] is too large"),
-    (gs.SGD, dict(momentum=-0.1), BAD, "momentum"), (gs.SGD, dict(nesterov=True), BAD, "(?i)nesterov"),
     (gs.Adam, dict(betas=(1.0, 0.9)), BAD, r"betas\[0\]"), (gs.Adam, dict(betas=(0.9, -0.1)), BAD, r"betas\[1\]"),
-    (gs.Adam, dict(betas=0.9), ValueError, "betas"), (gs.Adam, dict(eps=-1.0), BAD, "eps"),
-    (gs.AdamW, dict(weight_decay=-1.0), BAD, "weight_decay"), (gs.Adagrad, dict(lr_decay=-1.0), BAD, "lr_decay"),
-    (gs.Adagrad, dict(initial_accumulator_value=-1.0), BAD, "initial_accumulator_value"),
-    (gs.Lion, dict(betas=(NAN, 0.9)), BAD, r"betas\[0\]"), (gs.LAMB, dict(eps=INF), BAD, "eps"),
-    (gs.Adam, dict(device="cpu:x"), ValueError, "device"), (gs.Adam, dict(momentum=0.9), TypeError, "momentum"),
+    (gs.Adam, dict(betas=0.9), ValueError, "betas"), (gs.Adam, dict(device="cpu:x"), ValueError, "device"),
+    (gs.Adam, dict(momentum=0.9), TypeError, "momentum"),
 ]
 
 
@@ -93,18 +84,13 @@ def test_lists(call, error, message):
 
 
 CALLS = [
-    (lambda s, o: s.clip_grad_norm_(o, -1.0), BAD, "max_norm"),
     (lambda s, o: s.clip_grad_norm_(o, NAN), BAD, "max_norm"),
     (lambda s, o: s.clip_grad_norm_(o, 1.0, 3), ValueError, "norm_type is 3"),
     (lambda s, o: s.clip_grad_value_(o, NAN), BAD, "clip_value"),
-    (lambda s, o: s.update(0.0), BAD, "scale"), (lambda s, o: s.update(INF), BAD, "scale"),
     (lambda s, o: s.update("8"), TypeError, "new_scale"), (lambda s, o: s.update(1e300), BAD, "new_scale is 1e"),
     (lambda s, o: s.set_backoff_factor(10**400), BAD, "new_factor is too large"),
     (lambda s, o: gs.recommend_scale([np.ones(3)], 1e300), BAD, "current_scale is 1e"),
-    (lambda s, o: s.set_growth_factor(0.5), BAD, "factor"), (lambda s, o: s.set_backoff_factor(2.0), BAD, "factor"),
-    (lambda s, o: s.set_growth_interval(0), BAD, "interval"),
     (lambda s, o: s.set_growth_interval(1.5), TypeError, "new_interval"),
-    (lambda s, o: s.set_options(init_scale=2.0), BAD, "init_scale"),
     (lambda s, o: s.unscale_([np.ones(3)]), TypeError, "optimizer is list"),
     (lambda s, o: s.check_range(o, 0, 2), BAD, "count|range"), (lambda s, o: s.check_range(o, -1, 1), BAD, "first"),
     (lambda s, o: s.scale(np.ones(3), out=np.ones(2)), BAD, "out has shape"),
@@ -199,7 +185,6 @@ NAMED = [
     (lambda: gs.GradScaler().scale(np.ones(4, np.float32), out=CROOKED), rf"the address of out {AT}"),
     (lambda: gs.SGD(params(), params(), nesterov=True), "the optimizer has nesterov, which needs momentum > 0"),
     (lambda: gs.SGD(params(), params(), zero_grads=True, write_grads=True), "the optimizer has both zero_grads and"),
-    (lambda: gs.Lion(params(), params(), betas=(0.5, 1.5)), r"betas\[1\] is 1.5; it must be in"),
     (lambda: gs.GradScaler(min_scale=8.0, max_scale=4.0), "min_scale is 8, above max_scale, which is 4"),
     (lambda: gs.GradScaler().set_growth_interval(0), "growth_interval is 0; it must be >= 1"),
     (lambda: gs.GradScaler().load_state_dict({**gs.GradScaler().state_dict(), "_growth_tracker": -1}),

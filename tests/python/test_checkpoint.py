@@ -239,20 +239,6 @@ def test_to_torch(kind, before):
     require_close(kind, copies, params)
 
 
-def test_the_bias_correction_is_what_the_steps_are_for():
-    """What would be wrong without them: the tests above would see it."""
-    torch = library("torch")
-    theirs, params = torch_run(torch, "Adam", range(5))
-    copies, grads = {name: p.detach().numpy().copy() for name, p in params.items()}, arrays(0)
-    ours = gs.Adam(copies, grads, **KINDS["Adam"])
-    ours.load_state_dict(theirs.state_dict())
-    ours.steps = 0
-    torch_run(torch, "Adam", [10], theirs, params)
-    run(ours, grads, [10])
-    with pytest.raises(AssertionError):
-        require_close("Adam", copies, params)
-
-
 def test_torch_names_are_paired():
     torch = library("torch")
     params = {name: torch.nn.Parameter(torch.from_numpy(value)) for name, value in arrays(100).items()}

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gradscaler.jax.optax against optax. Each step is made from the same state, gradients and parameters, under jit, and
-both results are compared with the equations in float64: what rounding can do to each is counted, in units of u = 2^-24.
-Where the operations are the same, so must be the bits."""
+"""gradscaler.jax.optax against optax: each step is made from the same state, gradients and parameters, under jit.
+
+The library's arithmetic is PyTorch's, in which it is compared elsewhere (tests/conformance); here it must be optax's
+but for rounding. Where the operations are the same, so must be the bits.
+"""
 
 import functools
 import re
@@ -9,27 +11,39 @@ import re
 import numpy as np
 import pytest
 
-from conftest import DECAY, LR, MAKERS, library, on_cpu
+from conftest import library, on_cpu
 
 jax = library("jax")
 optax = library("optax")
 jnp = jax.numpy
 
 import gradscaler as gs  # noqa: E402
-import gradscaler.jax as gj  # noqa: E402
 import gradscaler.jax.optax as go  # noqa: E402
 
 U = 2.0**-24
+# Without two bias corrections, which in optax's float32 are off by 3e-5 at the first step.
+CLOSE = ("sgd", "momentum", "nesterov", "adagrad", "lion", "rmsprop", "adadelta", "adamax")
 SHAPES = {"b": (7,), "w": (6, 9)}
-OTHERS = {
+LR, DECAY = 0.05, 0.1
+#: Transformations that optax and gradscaler.jax.optax both have, made of either module by the same arguments. Each is
+#: made once, so that JAX compiles it once for all tests.
+MAKERS = {name: functools.cache(make) for name, make in {
+    "sgd": lambda m: m.sgd(LR),
+    "momentum": lambda m: m.sgd(LR, 0.9),
+    "nesterov": lambda m: m.sgd(LR, 0.9, True),
+    "adam": lambda m: m.adam(LR),
+    "adamw": lambda m: m.adamw(LR, weight_decay=DECAY),
+    "adagrad": lambda m: m.adagrad(LR),
+    "lion": lambda m: m.lion(LR, weight_decay=DECAY),
+    "lamb": lambda m: m.lamb(LR, weight_decay=DECAY),
     "rmsprop": lambda m: m.rmsprop(LR),
     "adadelta": lambda m: m.adadelta(LR),
     "adamax": lambda m: m.adamax(LR),
     "adabelief": lambda m: m.adabelief(LR),
     "ademamix": lambda m: (m if m is go else optax.contrib).ademamix(LR, weight_decay=DECAY),
-}
-MAKERS = {**MAKERS, **{name: functools.cache(make) for name, make in OTHERS.items()},
-          "masked decay": lambda m: m.adamw(LR, weight_decay=DECAY, mask={"w": True, "b": False})}
+    "schedule": lambda m: m.adam(optax.linear_schedule(LR, 0.0, 10)),
+    "masked decay": lambda m: m.adamw(LR, weight_decay=DECAY, mask={"w": True, "b": False}),
+}.items()}
 
 
 def tree(seed, dtype=jnp.float32):
@@ -57,111 +71,14 @@ def after(tx, steps, seed=100):
     return state, params
 
 
-def adam_step(g, m, v, t, b1, b2, eps):
-    """The direction in float64, and two bounds for its error: of the library, and what optax adds to that."""
-    new_m, new_v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
-    root = np.sqrt(new_v / (1 - b2**t)) + eps
-    d = new_m / (1 - b1**t) / root
-    # The sum of m can cancel: three roundings of its terms, one of the sum, one of the constant. v cannot: 5 roundings,
-    # scaled by the root. Then the root, its division by a rounded constant, eps and its addition, the step size,
-    # its product and the quotient: 8 in all. Two more for the learning rate and its product.
-    bound = 5 * U * (abs(b1 * m) + abs((1 - b1) * g)) / (1 - b1**t) / root + 13 * U * abs(d)
-    # optax forms 1 - b^t in float32: the rounding of b counts t times, the power and its exponent a few times more,
-    # each relative to b^t; and divides by it, twice.
-    corrections = sum((t + 4) * U * b**t / (1 - b**t) * weight for b, weight in ((b1, 1.0), (b2, 0.5)))
-    return d, bound, (corrections + 2 * U) * abs(d)
-
-
-def other_step(name, g, of, t):
-    """The same for those that go beyond Adam; of(field) is the state. An unbounded sum in the numerator can cancel, and
-    counts by its terms; every other operation counts once, those under a root half."""
-    b1, b2 = 0.9, 0.999
-    if name == "rmsprop":
-        d = g / np.sqrt(0.9 * of("nu") + 0.1 * g * g + 1e-8)
-        return d, 10 * U * abs(d), 8 * U * abs(d)
-    if name == "adadelta":
-        d = np.sqrt(of("e_x") + 1e-6) / np.sqrt(0.9 * of("e_g") + 0.1 * g * g + 1e-6) * g
-        return d, 14 * U * abs(d), 8 * U * abs(d)
-    mean = "m1" if name == "ademamix" else "mu"
-    m, terms = b1 * of(mean) + (1 - b1) * g, abs(b1 * of(mean)) + abs((1 - b1) * g)
-    fast, error = m / (1 - b1**t), 5 * U * terms / (1 - b1**t)
-    corrections = sum((t + 4) * U * b**t / (1 - b**t) * weight for b, weight in ((b1, 1.0), (b2, 0.5)))
-    if name == "adamax":
-        root, within = np.maximum(b2 * of("nu"), abs(g) + 1e-8), 3 * U
-    elif name == "adabelief":
-        far = g - m
-        s = b2 * of("nu") + (1 - b2) * far * far + 1e-16
-        root = np.sqrt(s / (1 - b2**t)) + 1e-16
-        within = 8 * U + (1 - b2) * abs(far) * (5 * U * terms + U * abs(far)) / s
-    else:
-        slow = 0.9999 * of("m2") + (1 - 0.9999) * g
-        fast, size = fast + 5.0 * slow, abs(fast) + abs(5.0 * slow)
-        error = error + 30 * U * (abs(0.9999 * of("m2")) + abs((1 - 0.9999) * g)) + 3 * U * size
-        root, within = np.sqrt((b2 * of("nu") + (1 - b2) * g * g) / (1 - b2**t)) + 1e-8, 8 * U
-    d = fast / root
-    # optax rounds 1 - 0.9999, too.
-    return d, error / root + (within + 6 * U) * abs(d), (corrections + 6 * U) * (abs(d) + error / root / U) + (
-        4 * U * abs(5.0 * slow) / root if name == "ademamix" else 0.0)
-
-
-def expected(name, grads, state, params):
-    """Updates in float64 with their two bounds, by leaf. LAMB: d and p are whole tensors."""
-    for key in SHAPES:
-        g, p = np.asarray(grads[key], np.float64), np.asarray(params[key], np.float64)
-        first = state[0]
-        if name in ("momentum", "nesterov"):
-            t = np.asarray(first.trace[key], np.float64)
-            moved = 0.9 * t + g
-            terms = abs(0.9 * t) + abs(g)
-            d, bound, more = moved, 4 * U * terms, 0.0
-            if name == "nesterov":
-                d, bound = g + 0.9 * moved, 4 * U * terms + 3 * U * (abs(g) + abs(0.9 * moved))
-            bound = bound + 2 * U * abs(d)
-        elif name == "adagrad":
-            total = np.asarray(first.sum_of_squares[key], np.float64) + g * g
-            d = g / np.sqrt(total)
-            # 2 roundings of the sum, scaled; root, quotient, step size, product.
-            bound = 6 * U * abs(d)
-            # optax's own state has no eps, which it adds in float32; its rsqrt is good to a few units.
-            more = (1e-7 / total * U + 6 * U) * abs(d)
-        elif name in OTHERS:
-            own = state[1] if name == "adadelta" else first
-            d, bound, more = other_step(name, g, lambda field, own=own, key=key: np.asarray(
-                getattr(own, field)[key], np.float64), int(own.count if "count" in own._fields else 0) + 1)
-        else:
-            b = (0.9, 0.999, 1e-6) if name == "lamb" else (0.9, 0.999, 1e-8)
-            mu, nu = (np.asarray(found[key], np.float64) for found in (first.mu, first.nu))
-            d, bound, more = adam_step(g, mu, nu, int(first.count) + 1, *b)
-        if name in ("adamw", "lamb", "ademamix"):
-            d, bound = d + DECAY * p, bound + 4 * U * (abs(DECAY * p) + abs(d))
-        if name == "lamb":
-            ratio = np.linalg.norm(p) / np.linalg.norm(d)
-            # Sums of n squares in any order: n roundings, scaled by the root. Differences in d: at most their norm.
-            slack = (d.size + 4) * U + np.linalg.norm(bound + more) / np.linalg.norm(d)
-            bound, d = bound * ratio + slack * abs(d * ratio), d * ratio
-            more = more * ratio
-        yield -LR * d, LR * bound, LR * more
-
-
 @pytest.mark.parametrize("steps", [0, 1, 7])
-@pytest.mark.parametrize("name", ["momentum", "nesterov", "adam", "adamw", "adagrad", "lamb", *OTHERS])
-def test_one_step_is_within_the_bound(name, steps):
+@pytest.mark.parametrize("name", MAKERS)
+def test_one_step_is_optaxs_but_for_rounding(name, steps):
     ours, theirs = MAKERS[name](go), MAKERS[name](optax)
     state, params = after(ours, steps)
-    grads = tree(1)
-    found, _ = jax.jit(ours.update)(grads, state, params)
-    if name == "adagrad":  # optax's state has no eps in it.
-        state_of_optax = (optax.ScaleByRssState(jax.tree_util.tree_map(
-            lambda s: s - jnp.float32(1e-7), state[0].sum_of_squares)), *state[1:])
-    else:
-        state_of_optax = state
-    reference, _ = jax.jit(theirs.update)(grads, state_of_optax, params)
-    for one, other, (exact, bound, more) in zip(leaves(found), leaves(reference),
-                                                expected(name, grads, state, params), strict=True):
-        if name == "adagrad":
-            more = more + 2 * U * abs(exact)  # The subtraction above.
-        assert (abs(one - exact) <= bound).all(), (abs(one - exact) / bound).max()
-        assert (abs(one - other) <= 2 * bound + more).all(), (abs(one - other) / (2 * bound + more)).max()
+    found, other = (leaves(jax.jit(tx.update)(tree(1), state, params)[0]) for tx in (ours, theirs))
+    for one, reference in zip(found, other, strict=True):
+        assert (abs(one - reference) <= (16 if name in CLOSE else 600) * U * (abs(reference) + LR / 16)).all()
 
 
 @pytest.mark.parametrize("steps", [0, 5])
@@ -349,31 +266,6 @@ def test_wrong_trees_and_missing_parameters():
         go.adamw(LR).update(tree(1), go.adamw(LR).init(tree(0)))
 
 
-def test_scan_and_donation():
-    tx = go.adamw(LR)
-    params = tree(0)
-
-    def body(carry, grads):
-        params, state = carry
-        updates, state = tx.update(grads, state, params)
-        return (optax.apply_updates(params, updates), state), None
-
-    gradients = jax.tree_util.tree_map(lambda *g: jnp.stack(g), *(tree(100 + i) for i in range(3)))
-    (scanned, _), _ = jax.jit(lambda carry, g: jax.lax.scan(body, carry, g), donate_argnums=0)(
-        (jax.tree_util.tree_map(jnp.copy, params), tx.init(params)), gradients)
-    for one, other in zip(leaves(scanned), leaves(after(tx, 3)[1]), strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=4 * U)  # XLA fuses the rest of each step as it likes.
-
-    # In a step whose results stand in the order of what is donated, as JAX pairs them.
-    state = tx.init({"w": jnp.ones((64, 64))})
-    carry = {"w": jnp.ones((64, 64))}, state
-    places = lambda carry: sorted(leaf.unsafe_buffer_pointer() for leaf in jax.tree_util.tree_leaves(carry)  # noqa: E731
-                                  if leaf.ndim)
-    before = places(carry)
-    carry, _ = jax.jit(body, donate_argnums=0)(carry, {"w": jnp.ones((64, 64))})
-    assert places(carry) == before
-
-
 P = jax.sharding.PartitionSpec
 SHARDED = {"w": P("x", "y"), "b": P("x")}
 WIDE = {"w": (8, 12), "b": (6,)}
@@ -396,7 +288,7 @@ def put(mesh, values):
             for name, leaf in values.items()}
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", ["momentum", "adamw", "lamb"])
 def test_shards_stay_where_they_are(mesh, name):
     tx = MAKERS[name](go)
 
@@ -420,32 +312,3 @@ def test_shards_stay_where_they_are(mesh, name):
             np.testing.assert_allclose(one, other, rtol=0, atol=200 * U)  # Sums of the norms, n roundings each.
         else:
             np.testing.assert_array_equal(one, other)
-
-
-def test_inside_of_shard_map_and_pmap(mesh):
-    tx = go.adam(LR)
-    step = lambda grads, state, params: tx.update(grads, state, params)[0]  # noqa: E731
-    expected = jax.jit(step)(wide_tree(1), tx.init(wide_tree(0)), wide_tree(0))
-    if hasattr(jax, "shard_map"):
-        state_specs = (optax.ScaleByAdamState(P(), SHARDED, SHARDED), optax.EmptyState())
-        call = jax.shard_map(step, mesh=mesh, in_specs=(SHARDED, state_specs, SHARDED), out_specs=SHARDED)
-        found = jax.jit(call)(put(mesh, wide_tree(1)), tx.init(put(mesh, wide_tree(0))), put(mesh, wide_tree(0)))
-        same_bits(found, expected)
-    on_each = lambda values: jax.tree_util.tree_map(lambda a: jnp.stack([a] * 4), values)  # noqa: E731
-    call = jax.pmap(step, devices=jax.devices("cpu"))
-    found = call(*map(on_each, (wide_tree(1), tx.init(wide_tree(0)), wide_tree(0))))
-    same_bits(jax.tree_util.tree_map(lambda a: a[3], found), expected)
-
-
-@pytest.mark.parametrize("name", MAKERS)
-def test_vmap(name):
-    tx = MAKERS[name](go)
-    params = jax.tree_util.tree_map(lambda *a: jnp.stack(a), *(tree(i) for i in range(3)))
-    grads = jax.tree_util.tree_map(lambda *a: jnp.stack(a), *(tree(10 + i) for i in range(3)))
-    updates, _ = jax.jit(jax.vmap(lambda g, p, f: tx.update(g, tx.init(p), p, found_inf=f)))(
-        grads, params, jnp.array([0.0, 0.0, 1.0]))
-    for i in range(2):
-        alone, _ = jax.jit(tx.update)(tree(10 + i), tx.init(tree(i)), tree(i))
-        for one, other in zip(leaves(jax.tree_util.tree_map(lambda a, i=i: a[i], updates)), leaves(alone), strict=True):
-            np.testing.assert_allclose(one, other, rtol=100 * U, atol=0)  # Fusions differ; LAMB adds in another order.
-    assert (updates["w"][2] == 0.0).all() and gj.DynamicScale.create().scale == 65536.0

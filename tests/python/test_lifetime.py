@@ -168,32 +168,6 @@ def test_the_gil_is_released_while_a_step_runs():
     assert seen > 2 * steps, (seen, steps)
 
 
-def test_many_threads_with_objects_of_their_own():
-    context, errors = gs.Context(threads=2), []
-
-    def work(seed):
-        try:
-            rng = np.random.default_rng(seed)
-            params, grads = [np.zeros(5000, np.float32)], [rng.normal(size=5000).astype(np.float32)]
-            scaler = gs.GradScaler(context, init_scale=2.0, growth_interval=1 << 30)
-            optimizer = gs.SGD(params, grads, lr=2.0, device=context)
-            for _turn in range(50):
-                scaler.step(optimizer)
-                with pytest.raises(gs.BadStateError, match="step"):
-                    scaler.step(optimizer)
-                scaler.update()
-            np.testing.assert_allclose(params[0], -50 * grads[0], rtol=1e-5)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-
-
 def test_closing_while_another_thread_steps():
     for _ in range(20):
         params, grads = [np.zeros(1 << 18, np.float32)], [np.ones(1 << 18, np.float32)]

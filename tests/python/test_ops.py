@@ -8,31 +8,6 @@ import gradscaler as gs
 from gradscaler import ops
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_unscale_check(dtype):
-    grads = [np.full((20, 20), 4.0, dtype), np.full(3, 4.0, dtype)]
-    found = np.zeros(1, np.float32)
-    ops.unscale_check(grads, found, 0.25)
-    assert found[0] == 0.0 and (grads[0] == 1.0).all() and (grads[1] == 1.0).all()
-    for bad in (np.inf, np.nan):
-        for index in range(3):
-            grads[1][:] = 4.0
-            grads[1][index] = bad
-            found[:] = 0
-            ops.unscale_check(grads, found, np.full(1, 0.25, np.float32))
-            assert found[0] == 1.0
-
-
-def test_update_scale():
-    scale, tracker = np.full(1, 4.0, np.float32), np.zeros(1, np.int32)
-    for found, expected in ((0.0, (1, 4.0)), (0.0, (0, 8.0)), (1.0, (0, 2.0))):
-        ops.update_scale(scale, tracker, found, 2.0, 0.25, 2)
-        assert (tracker[0], scale[0]) == expected
-    scale[:] = 1e38
-    ops.update_scale(scale, tracker, 0.0, 16.0, 0.25, 1)
-    assert scale[0] == np.float32(1e38)
-
-
 def test_elementwise():
     x, y = np.arange(5, dtype=np.float32), np.ones(5, np.float64)
     ops.axpby(2.0, x, 3.0, y)

@@ -314,20 +314,6 @@ def log_with(writer, path):
             log.step(scaler, optimizer, loss=loss)
 
 
-def test_summary_writer_of_torch(tmp_path):
-    library("torch")
-    library("tensorboard")
-    from torch.utils.tensorboard import SummaryWriter
-    with SummaryWriter(tmp_path / "board") as writer:
-        log_with(writer, tmp_path / "log")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    events = EventAccumulator(str(tmp_path / "board"))
-    events.Reload()
-    assert [(e.step, e.value) for e in events.Scalars("gradscaler/scale")] == [(0, 8.0), (1, 8.0)]
-    # What is not finite cannot be drawn.
-    assert [e.value for e in events.Scalars("gradscaler/loss")] == [0.5]
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_run_of_wandb(tmp_path, monkeypatch):
     wandb = library("wandb")

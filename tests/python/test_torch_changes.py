@@ -88,63 +88,6 @@ def test_state_is_looked_at_only_while_somebody_holds_it():
     assert optimizer._active == plans and not optimizer._lent
 
 
-def replace(kind, p):
-    p.grad = {"float16": lambda: torch.full_like(p, 0.5, dtype=torch.float16, requires_grad=False),
-              "view": lambda: torch.arange(24.0)[5:17].view(3, 4), "graph": lambda: p.detach().clone().requires_grad_(),
-              "None": lambda: None, "itself": lambda: p.grad, "same address": lambda: p.grad.view(3, 4),
-              "inference": lambda: inference(), "of another": lambda: torch.ones(3, 4)}[kind]()
-
-
-def inference():
-    with torch.inference_mode():
-        return torch.full((3, 4), 2.0)
-
-
-def steps(changes, anew):
-    """Parameters after steps with a change before the third."""
-    params = params_of([(3, 4)] * MANY, dtype=torch.float32)
-    optimizer = gst.AdamW([{"params": params[:70]}, {"params": params[70:], "lr": 0.02}], lr=0.1)
-    for step in range(5):
-        set_grads(params, step)
-        if step == 2:
-            for p in (params[i] for i in EDGES):
-                p.grad_dtype = None
-                changes(p)
-        if anew:
-            optimizer.load_state_dict(optimizer.state_dict())
-        optimizer.step()
-    return params
-
-
-@pytest.mark.parametrize("kind", ["float16", "view", "graph", "None", "itself", "same address", "inference",
-                                  "of another", "data", "frozen"])
-def test_replaced_gradients_and_parameters_are_seen(kind):
-    def change(p):
-        if kind == "data":
-            p.data = torch.full((3, 4), 3.0)
-        elif kind == "frozen":
-            p.requires_grad_(False)
-        else:
-            replace(kind, p)
-
-    found, reference = steps(change, False), steps(change, True)
-    assert all(torch.equal(p, q) for p, q in zip(found, reference, strict=True))
-
-
-@pytest.mark.parametrize("index", EDGES)
-def test_gradients_that_become_sparse_are_refused_wherever_they_are(index):
-    params = params_of([(3, 4)] * MANY, dtype=torch.float32)
-    optimizer = gst.AdamW(params, lr=0.1)
-    for step in range(2):
-        set_grads(params, step)
-        optimizer.step()
-    before = [p.detach().clone() for p in params]
-    params[index].grad = torch.ones(3, 4).to_sparse()
-    with pytest.raises(ValueError, match=rf"\['params'\]\[{index}\]\.grad is sparse; make it dense"):
-        optimizer.step()
-    assert all(torch.equal(p, q) for p, q in zip(params, before, strict=True))
-
-
 #: Of shape (3, 4); each call has other values.
 ORDERS = {"transposed": lambda made: made(4, 3).t(), "expanded": lambda made: made(3, 1).expand(3, 4),
           "slice": lambda made: made(3, 8)[:, ::2], "negated": lambda made: torch._neg_view(made(3, 4)),
@@ -185,26 +128,6 @@ def test_gradients_in_another_order_than_their_parameter(order, index, scaler_of
                 scaler.update()
         found.append(params)
     close(*found)
-
-
-def test_compiled_code_around_a_step():
-    """Nothing of the step is compiled, which would take minutes."""
-    graphs = []
-
-    def backend(graph, inputs):
-        graphs.append(graph)
-        return graph.forward
-
-    found = []
-    for wrap in (lambda function: function, torch.compile(backend=backend)):
-        params = params_of()
-        optimizer = gst.AdamW(params, lr=0.1, max_grad_norm=1.0)
-        step = wrap(lambda optimizer=optimizer: optimizer.step())
-        for seed in range(3):
-            set_grads(params, seed)
-            step()
-        found.append(params)
-    assert not graphs and all(torch.equal(p, q) for p, q in zip(*found, strict=True))
 
 
 def test_copies_of_gradients_are_not_held():

@@ -214,32 +214,6 @@ assert os.waitpid(child, 0)[1] == 0
                    env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
 
 
-@linux
-def test_workers_of_a_data_loader_come_and_go():
-    run("""
-class Numbers(torch.utils.data.Dataset):
-    def __len__(self):
-        return 8
-    def __getitem__(self, index):
-        # As augmentation by a model of one's own may do.
-        params, optimizer = make()
-        take(params, optimizer, 1)
-        return torch.tensor(float(index))
-
-params, optimizer = make()
-step = 0
-for epoch in range(2):
-    for batch in torch.utils.data.DataLoader(Numbers(), batch_size=4, num_workers=2, multiprocessing_context="fork"):
-        if step < 3:
-            generator = torch.Generator().manual_seed(100 + step)
-            for p in params:
-                p.grad = torch.randn(p.shape, generator=generator)
-            optimizer.step()
-            step += 1
-assert on_torch_threads(optimizer) and same(params, EXPECTED)
-""")
-
-
 def test_without_pytorchs_threads_there_is_a_pool(monkeypatch):
     from gradscaler.torch import _threads
 

@@ -33,7 +33,6 @@ def _info() -> int:
 
 
 def _torch() -> str:
-    """How the optimizers of gradscaler.torch look at tensors."""
     import torch  # type: ignore[import-not-found, unused-ignore]
 
     from .torch._seen import exchange_api

@@ -88,7 +88,6 @@ class Names:
         raise ValueError(f"{argument} is {word!r}; it must be one of {', '.join(self._codes)}")
 
     def word(self, code: int) -> str:
-        """The word of a number that the library returned."""
         return self._words[code]
 
     def __iter__(self) -> Iterator[str]:

@@ -1,13 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How arrays of other libraries become tensors here, without copying.
-
-Accepted are objects with the buffer protocol (NumPy, JAX on the CPU, array.array, bytearray), PyTorch's tensors,
-``__dlpack__`` (JAX, CuPy, ...) or ``__cuda_array_interface__``, a :class:`Tensor`, and raw ``(pointer, count, dtype[,
-device])``. What is accepted is held: its memory cannot be freed as long as the :class:`Tensor` lives.
-
-Refused with an error that names the argument and what to pass instead: with ``ValueError`` arrays with gaps, and
-read-only ones where the library writes; with ``TypeError`` other dtypes and byte orders, masks, unknown subclasses, and
-things that are no arrays. docs/python.md has the table.
+"""How arrays of other libraries become tensors here, without copying. docs/python.md has the table of what is accepted.
 """
 
 from __future__ import annotations

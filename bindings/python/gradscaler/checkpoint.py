@@ -3,7 +3,7 @@
 
 A state array is called ``<slot>.<parameter>``, such as ``exp_avg.layer.weight``. ``steps`` and ``skipped_steps`` are
 numbers, and so is ``steps.<parameter>``, for a parameter that was absent from some steps. Everything is checked before
-anything is changed. :mod:`.torch_state` has the format of PyTorch's optimizers.
+anything is changed.
 """
 
 from __future__ import annotations
@@ -137,7 +137,6 @@ def _look(value: Any, argument: str) -> Tensor:
 
 def _copy(optimizer: Optimizer, sources: Mapping[str, Tensor], targets: Mapping[str, Tensor],
           codes: Mapping[str, int]) -> None:
-    """Copies state of the same names and dtypes."""
     slots = {name: codes[name.partition(".")[0]] for name in targets if not _is_scale(name)}
     plain = [name for name, code in slots.items() if code in _PLAIN]
     _cast(optimizer, [sources[name] for name in plain], [targets[name] for name in plain])
@@ -198,7 +197,6 @@ def _encoded(value: Any, scales: Any, name: str, target: Tensor, argument: str, 
 
 
 def _sent(value: Any, device: str, make: _Plain) -> Any:
-    """An array on a device."""
     if torch_memory.is_torch(value):
         return value.detach().to(device)
     if is_cupy(value):
@@ -286,7 +284,6 @@ class _Plain:
         """Waits until nothing that the library of the arrays has enqueued uses the memory of :meth:`empty` any more."""
 
     def sent(self, value: Any, device: str) -> Any:
-        """An array in host memory, on a CUDA device."""
         raise _out_of_reach(device)
 
     def finished(self, found: Any) -> Any:
@@ -294,42 +291,42 @@ class _Plain:
         return found
 
     def fill(self, copy: Any, value: Any, argument: str) -> None:
-        """Copies an array that is in another order."""
         raise ValueError(f"{argument} has its elements in another order than the parameter; pass a copy in that order")
 
 
 class _Numpy(_Plain):
+    _module = "numpy"
+
     def number(self, value: int) -> Any:
         return sys.modules["numpy"].array(value, "int64")
 
     def empty(self, tensor: Tensor) -> Any:
-        numpy: Any = sys.modules["numpy"]
         if tensor.device != "cpu":
             return super().empty(tensor)
-        flat = numpy.zeros(tensor.count, tensor.dtype.replace("bfloat16", "uint16"))
+        return self._empty(tensor)
+
+    def _empty(self, tensor: Tensor) -> Any:
+        flat = sys.modules[self._module].empty(tensor.count, tensor.dtype.replace("bfloat16", "uint16"))
         if tensor.strides is None or tensor.shape is None:
             return flat.reshape(tensor.shape if tensor.shape is not None else -1)
-        strides = [stride * flat.itemsize for stride in tensor.strides]
-        return numpy.lib.stride_tricks.as_strided(flat, tensor.shape, strides)
+        tricks = importlib.import_module(f"{self._module}.lib.stride_tricks")
+        return tricks.as_strided(flat, tensor.shape, [stride * flat.itemsize for stride in tensor.strides])
 
     def finished(self, found: Any) -> Any:
         return found.copy("C")
 
     def fill(self, copy: Any, value: Any, argument: str) -> None:
-        copy[...] = sys.modules["numpy"].asarray(value)
+        copy[...] = sys.modules[self._module].asarray(value)
 
 
 class _Cupy(_Numpy):
     """Works in memory of CuPy on the device, and gives arrays of NumPy: what files take."""
 
+    _module = "cupy"
+
     def empty(self, tensor: Tensor) -> Any:
-        cupy: Any = sys.modules["cupy"]
         with _cupy_device(tensor.device):
-            flat = cupy.empty(tensor.count, tensor.dtype.replace("bfloat16", "uint16"))
-            if tensor.strides is None or tensor.shape is None:
-                return flat.reshape(tensor.shape if tensor.shape is not None else -1)
-            strides = [stride * flat.itemsize for stride in tensor.strides]
-            return importlib.import_module("cupy.lib.stride_tricks").as_strided(flat, tensor.shape, strides)
+            return self._empty(tensor)
 
     def settle(self, device: str) -> None:
         with _cupy_device(device):
@@ -341,9 +338,6 @@ class _Cupy(_Numpy):
 
     def finished(self, found: Any) -> Any:
         return found.get(order="C")
-
-    def fill(self, copy: Any, value: Any, argument: str) -> None:
-        copy[...] = sys.modules["cupy"].asarray(value)
 
 
 def _cupy_device(device: str) -> Any:

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices and contexts.
-
-A :class:`Context` is an open device. Most programs never make one: everything takes ``device="cpu"`` or
-``device="cuda:1"`` and shares one context for each device. Make your own to choose threads or the instruction set.
-"""
+"""A :class:`Context` is an open device. Most programs never make one: everything takes ``device="cpu"`` or
+``device="cuda:1"`` and shares one context for each device. Make your own to choose threads or the instruction set."""
 
 from __future__ import annotations
 

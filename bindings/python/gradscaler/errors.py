@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exceptions, one for each status of the C library.
 
-All derive from :class:`GradscalerError`, and from the built-in exception of the same meaning, so that
-``except ValueError`` catches a bad argument. Arrays that cannot be used at all (see :mod:`gradscaler.arrays`) raise
-plain ``TypeError`` and ``ValueError``.
+All derive from :class:`GradscalerError`, and from the built-in exception of the same meaning, so that ``except
+ValueError`` catches a bad argument.
 """
 
 from __future__ import annotations

@@ -51,7 +51,6 @@ _PROBE = 7
 
 @functools.cache
 def _slots_of(kind: int, state: str, master: str | None) -> dict[str, tuple[int, int]]:
-    """The library's dtype and the elements of each slot."""
     options = native.OptimizerOptions(kind)
     options.state_format, options.master_format = hyper.STATE[state], hyper.MASTER[master]
     if "momentum_buffer" in SLOTS[kind]:

@@ -137,7 +137,6 @@ class LogWriter:
 
 
 def _value(name: str, value: Any) -> Any:
-    """A value of the user's, as JSON holds it."""
     found = _plain(value)
     try:
         json.dumps(found, allow_nan=False)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inspects an array of any library, by the protocols that describe its memory.
 
-It accepts an array only if its dtype and byte order, order in memory, mask, device and autograd state are known. For
-anything else it raises a ValueError or TypeError that names the argument and what to pass instead.
+It accepts an array only if its dtype and byte order, order in memory, mask, device and autograd state are known.
 """
 
 from __future__ import annotations

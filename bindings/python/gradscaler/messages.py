@@ -49,7 +49,6 @@ def named_errors(fields: Mapping[str, str] | None = None, **arguments: Named) ->
 
 
 def _subject(error: GradscalerError) -> str:
-    """What the library's sentence begins with, which the fields are."""
     entries = "".join(f"[{n}]" for n in (error.index, error.tensor) if n is not None)
     return f"{error.argument or ''}{entries}{'.' + error.field if error.field else ''}"
 
@@ -67,7 +66,6 @@ def _rest(text: str, arguments: Mapping[str, Named], fields: Mapping[str, str]) 
 
 def _name(argument: str, entries: list[int], field: str | None, arguments: Mapping[str, Named],
           fields: Mapping[str, str]) -> str:
-    """What Python calls an argument of C."""
     given = arguments.get(argument)
     if isinstance(given, list):
         given, entries = (given[entries[0]], entries[1:]) if entries and entries[0] < len(given) else (None, entries)

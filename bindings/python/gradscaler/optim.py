@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the optimizers over your arrays share; their classes are in :mod:`.optimizers`.
 
-Each steps on `params` with gradients `grads`, entry by entry, in place. Parameter groups work as in PyTorch: instead of
-arrays pass mappings with ``"params"``, ``"grads"`` and the hyper-parameters of the group, and change
-``optimizer.param_groups[0]["lr"]`` at any time. Parameters may be fp32 or fp64 master weights, or 16-bit weights
-directly; arithmetic is in fp32 (fp64 for fp64). `model_copy` receives the updated parameters, rounded to its dtype, in
-the same pass. The optimizer keeps the arrays alive.
+Parameter groups work as in PyTorch: instead of arrays pass mappings with ``"params"``, ``"grads"`` and the
+hyper-parameters of the group, and change ``optimizer.param_groups[0]["lr"]`` at any time. Parameters may be fp32 or
+fp64 master weights, or 16-bit weights directly; arithmetic is in fp32 (fp64 for fp64). `model_copy` receives the
+updated parameters, rounded to its dtype, in the same pass.
 """
 
 from __future__ import annotations
@@ -208,7 +207,6 @@ class Optimizer(Closeable):
         return overrides
 
     def _gradients(self) -> TensorList:
-        """The gradients of now, for what is about to read or write them."""
         grads = self.grads
         grads._refresh(gradients=True, uses=self._taken if self._stepped_on == grads._bound else 0)
         return grads
@@ -334,7 +332,6 @@ class Optimizer(Closeable):
         return found
 
     def _codes(self) -> dict[str, int]:
-        """The library's dtype of each slot."""
         found, tensor = {}, native.Tensor()
         for slot in range(self._handle.state_count() if len(self.params) else 0):
             self._h.state_tensor(slot, 0, tensor)

@@ -1,19 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loss scaler, with the constructor, methods and state_dict of ``torch.amp.GradScaler``.
-
-A training step::
-
-    scaler = gs.GradScaler()
-    optimizer = gs.AdamW(params, grads, lr=1e-3)
-    for batch in data:
-        backward(scaler.scale(loss))                # yours: fills the gradients
-        scaler.clip_grad_norm_(optimizer, 1.0)
-        scaler.step(optimizer)                      # skipped if a gradient is inf or NaN
-        scaler.update()
-"""
+"""The loss scaler, with the constructor, methods and state_dict of ``torch.amp.GradScaler``."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, TypeVar, overload
 
@@ -37,6 +27,7 @@ Gradients = Optimizer | TensorList
 _T = TypeVar("_T")
 _NORMS = {2.0: native.NORM_L2, float("inf"): native.NORM_INF}
 _TORCH_KEYS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
+_COUNTS, _INT32 = ("growth_interval", "_growth_tracker"), (-(1 << 31), (1 << 31) - 1)
 # Ours, under one further key, so that PyTorch can load the rest.
 _EXTRA = _policy.COUNTERS
 # What messages call them.
@@ -57,8 +48,8 @@ class GradScaler(Closeable):
     UnavailableError for a device that is not there.
 
     Where a method takes `optimizer`, it is one of this package, or a :class:`gradscaler.TensorList` of gradients. On
-    CUDA work is enqueued in the stream of the gradients; calls that block are marked. Arrays stay yours. Use a scaler
-    from one thread at a time.
+    CUDA work is enqueued in the stream of the gradients; calls that block are marked. Use a scaler from one thread at a
+    time.
     """
 
     __slots__ = ("context", "_stream", "_adopted", "_iteration", "_reduce")
@@ -229,7 +220,6 @@ class GradScaler(Closeable):
         optimizer._stepped()
 
     def _ready(self, optimizer: Optimizer) -> int:
-        """Before a step of `optimizer`: its stream."""
         if not isinstance(optimizer, Optimizer):
             raise _no_optimizer(optimizer, "one of gradscaler's. For one of your own ask should_step() with a"
                                            " TensorList of its gradients")
@@ -240,7 +230,6 @@ class GradScaler(Closeable):
         return self._on(optimizer)
 
     def _grads(self, value: Any) -> TensorList:
-        """The list of gradients, as they are now."""
         grads = value._gradients() if isinstance(value, Optimizer) else value
         if not isinstance(grads, TensorList):
             raise _no_optimizer(value)
@@ -399,7 +388,7 @@ class GradScaler(Closeable):
 
     def set_growth_interval(self, new_interval: int) -> None:
         """Sets it to `new_interval`, which must be >= 1, else InvalidArgumentError."""
-        interval = integer("new_interval", new_interval, -(1 << 31), (1 << 31) - 1)
+        interval = integer("new_interval", new_interval, *_INT32)
         with named_errors():
             self._handle.set_growth_interval(interval, self.stream)
 
@@ -411,13 +400,7 @@ class GradScaler(Closeable):
             return {}
         state = native.ScalerState()
         self._handle.get_state(state, self.stream)
-        found: dict[str, Any] = {
-            "scale": state.scale,
-            "growth_factor": state.growth_factor,
-            "backoff_factor": state.backoff_factor,
-            "growth_interval": state.growth_interval,
-            "_growth_tracker": state.growth_tracker,
-        }
+        found: dict[str, Any] = {key: getattr(state, key.lstrip("_")) for key in _TORCH_KEYS}
         found["gradscaler"] = {key: getattr(state, key) for key in _EXTRA}
         return found
 
@@ -438,11 +421,10 @@ class GradScaler(Closeable):
         if missing:
             raise ValueError(f"the state dict has no {', '.join(map(repr, missing))}")
         state = native.ScalerState()
-        state.scale = real("state_dict['scale']", state_dict["scale"], FLOAT32_MAX)
-        state.growth_factor = real("state_dict['growth_factor']", state_dict["growth_factor"])
-        state.backoff_factor = real("state_dict['backoff_factor']", state_dict["backoff_factor"])
-        state.growth_interval = _int32(state_dict, "growth_interval")
-        state.growth_tracker = _int32(state_dict, "_growth_tracker")
+        for key in _TORCH_KEYS:
+            argument, value = f"state_dict[{key!r}]", state_dict[key]
+            setattr(state, key.lstrip("_"), integer(argument, value, *_INT32) if key in _COUNTS else real(
+                argument, value, FLOAT32_MAX if key == "scale" else math.inf))
         extra = state_dict.get("gradscaler")
         if extra is None:
             state.hysteresis_tracker = self.options["hysteresis"]
@@ -454,8 +436,8 @@ class GradScaler(Closeable):
                     continue
                 if key not in extra:
                     raise ValueError(f"the state dict has no ['gradscaler'][{key!r}]")
-                low, high = (0, (1 << 63) - 1) if key in ("updates", "skipped") else (-(1 << 31), (1 << 31) - 1)
-                setattr(state, key, integer(f"state_dict['gradscaler'][{key!r}]", extra[key], low, high))
+                bounds = (0, (1 << 63) - 1) if key in ("updates", "skipped") else _INT32
+                setattr(state, key, integer(f"state_dict['gradscaler'][{key!r}]", extra[key], *bounds))
         with named_errors(_STATE_FIELDS):
             self._handle.set_state(state, self.stream)
 
@@ -490,7 +472,3 @@ def _no_optimizer(value: Any, expected: str = "an optimizer of gradscaler's or a
         return TypeError(f"optimizer is {module}.{type(value).__name__}, one of PyTorch's kind; use"
                          " gradscaler.torch.GradScaler with it")
     return TypeError(f"optimizer is {type(value).__name__}; it must be {expected}")
-
-
-def _int32(state: Mapping[str, Any], key: str) -> int:
-    return integer(f"state_dict[{key!r}]", state[key], -(1 << 31), (1 << 31) - 1)

@@ -2,7 +2,6 @@
 """``GradScaler.scale``: losses times the scale, by the operation of the library that has to know of it.
 
 A factor that autograd or a tracer does not see is missing from the gradients, and ``step`` divides by it all the same.
-So PyTorch and JAX multiply themselves, and an array whose library is not known is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _YOURSELF = "multiply it by get_scale() with its own operation, or pass out= for
 def scaled(outputs: Any, scale: float, in_place: Callable[[Any], Any], argument: str = "outputs") -> Any:
     """`outputs`, and what is in lists, tuples, mappings and other iterables, times `scale`.
 
-    `in_place` multiplies a fresh array of plain memory. Raises TypeError for what is no number or known array, and
+        `in_place` multiplies a fresh array of plain memory. Raises TypeError for what is no number or known array, and
     ValueError for tracers in whose compiled function the scale would stay what it is now.
     """
     if isinstance(outputs, numbers.Real) and not isinstance(outputs, _numpy_type("float16")):

@@ -227,7 +227,6 @@ class TensorList(Closeable):
                 for i, tensor in enumerate(self._keep)])
 
     def _mark_written(self) -> None:
-        """Tells autograd of a write."""
         if self._torch:
             torch_memory.mark_written(self._keep[i] for i in self._torch)
 
@@ -242,7 +241,6 @@ class TensorList(Closeable):
         return found
 
     def _require_writers(self, uses: int) -> None:
-        """InvalidArgumentError for arrays that no caller can have written since they were used."""
         remedy = "gradients made since are not seen; pass them to rebind() of the list, such as optimizer.grads"
         if self._immutable is not None:
             raise InvalidArgumentError(f"{self._leaves.label(self._immutable)} is immutable and was used in a step"
@@ -298,7 +296,6 @@ def _torchs(tensors: Sequence[Tensor]) -> list[int]:
 
 
 def _gradients(arrays: Any, argument: str) -> TensorList:
-    """`arrays` if it is a list already, else a list of the gradients that they are or have."""
     return arrays if isinstance(arrays, TensorList) else TensorList(gradients_of(arrays, argument), read_only=True)
 
 

@@ -127,7 +127,6 @@ def _holders(tensor: Any) -> int:
 
 @functools.cache
 def _holders_of_one() -> int:
-    """What is counted for memory that a single tensor holds."""
     torch: Any = sys.modules["torch"]
     return _holders(torch.empty(1))
 

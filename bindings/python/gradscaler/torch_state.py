@@ -106,7 +106,6 @@ def _kind(optimizer: Optimizer) -> str:
 
 
 def _needed(optimizer: Optimizer) -> list[str]:
-    """Group keys that tell the kinds apart."""
     return [key for key in optimizer._KEYS if key != "eps_root"]
 
 

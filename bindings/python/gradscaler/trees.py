@@ -2,8 +2,7 @@
 """Nested collections of arrays as named leaves, and the pairing of two of them by name, never by position of a key.
 
 For everything here that takes several collections that belong together: parameters, gradients, copies, state and
-checkpoints, in :mod:`.optim` as in :mod:`.jax`, where leaves may be tracers. It looks at containers only; what a leaf
-is, and whether it can be used, is the caller's to say.
+checkpoints, in :mod:`.optim` as in :mod:`.jax`, where leaves may be tracers.
 
 A leaf's name joins the keys that lead to it with dots: ``{"layer": {"w": x}}`` has ``layer.w``. Items of sequences are
 called by their index, so two sequences are paired by position and two mappings by key, in whatever order. Its path is

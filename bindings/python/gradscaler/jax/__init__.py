@@ -1,17 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loss scaling as pure functions for JAX, under ``jax.jit``, by XLA FFI handlers shipped in the package.
 
-::
-
-    scale = DynamicScale.create()
-    state = adamw_init(params)
-
-    @functools.partial(jax.jit, donate_argnums=(0, 1, 2))
-    def train_step(scale, params, state, batch):
-        scale, found_inf, loss, grads = scale.value_and_grad(loss_function)(params, batch)
-        params, state = adamw(params, grads, state, lr=1e-3, found_inf=found_inf)
-        return scale, params, state, loss
-
 The step is skipped inside of :func:`adamw` where `found_inf` is not 0, without leaving the compiled function. Donated
 arrays are updated in place, sharded ones where they lie. ``gradscaler.jax.optax`` has transformations for optax.
 

@@ -113,8 +113,9 @@ def adamw(params: Any, grads: Any, state: Any, *, lr: Any = 1e-3, betas: tuple[f
     """
     if not isinstance(betas, (tuple, list)) or len(betas) != 2:
         raise TypeError(f"betas is {betas!r}; it must be two numbers")
-    options = {"beta1": _handlers.fixed("betas[0]", betas[0]), "beta2": _handlers.fixed("betas[1]", betas[1]),
-               "eps": _handlers.fixed("eps", eps), "weight_decay": _handlers.fixed("weight_decay", weight_decay)}
+    options: dict[str, Any] = {
+        "beta1": _handlers.fixed("betas[0]", betas[0]), "beta2": _handlers.fixed("betas[1]", betas[1]),
+        "eps": _handlers.fixed("eps", eps), "weight_decay": _handlers.fixed("weight_decay", weight_decay)}
     require_floating("params", params)
     leaves, tree = jax.tree_util.tree_flatten(jax.tree_util.tree_map(jnp.asarray, params))
     gradients, found = paired("grads", grads, params), _handlers.word("found_inf", found_inf)
@@ -126,13 +127,13 @@ def adamw(params: Any, grads: Any, state: Any, *, lr: Any = 1e-3, betas: tuple[f
 
     if not isinstance(state, SmallAdamWState):
         slots = [paired(f"state.{slot}", getattr(state, slot), params) for slot in _SLOTS]
-        new, slots = _handlers.step("ADAMW", gradients, leaves, slots, **options)
+        new, slots, _ = _handlers.step("ADAMW", gradients, leaves, slots, **options)
         return whole(new), AdamWState(applied, *map(whole, slots))
     _require_narrow(params, state.master)
     codes, columns, scales = _columns(state, params)
     form = _handlers.Format(hyper.STATE[state.state], hyper.MASTER[state.master], state.seed, tuple(codes.values()))
-    new, slots, after = _handlers.coded_step("ADAMW", form, gradients, leaves, list(columns.values()),
-                                             list(scales.values()), **options)
+    new, slots, after = _handlers.step("ADAMW", gradients, leaves, list(columns.values()), list(scales.values()), form,
+                                       **options)
     changed = {**dict(zip(columns, slots, strict=True)), **dict(zip(scales, after, strict=True))}
     return whole(new), dataclasses.replace(state, step=applied,
                                            **{name: whole(column) for name, column in changed.items()})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np  # type: ignore[import-not-found, unused-ignore]
@@ -93,63 +93,6 @@ def update_scale(scale: Any, growth_tracker: Any, found_inf: Any, growth_factor:
     return after[0], after[1]
 
 
-def step(kind: str, grads: Sequence[Any], params: Sequence[Any], slots: Sequence[Sequence[Any]], *, lr: Any,
-         inv_scale: Any, found_inf: Any, steps: Any, **options: Any) -> tuple[list[Any], list[list[Any]]]:
-    """Parameters and state slots after a step of the optimizer `kind` in one pass; as they were where `found_inf` != 0.
-
-    `steps` counts those applied before this one; as a float, which is exact for longer than bias corrections differ
-    from 1. `options` are those of gsc_optimizer_options, numbers of Python.
-    """
-    words = (word("lr", lr), word("inv_scale", inv_scale), word("found_inf", found_inf), word("the step count", steps))
-    new: list[Any] = [None] * len(grads)
-    state: list[list[Any]] = [[None] * len(grads) for _ in slots]
-    for leaves in alike(zip(grads, params, *slots, strict=True)):
-        call = _step(kind, len(leaves), len(slots), tuple(sorted(options.items())))
-        flat = call(*words, *(column[i] for column in (grads, params, *slots) for i in leaves))
-        for column, results in zip((new, *state), _parts(flat, len(leaves)), strict=True):
-            for i, result in zip(leaves, results, strict=True):
-                column[i] = result
-    return new, state
-
-
-def _parts(flat: Sequence[Any], length: int) -> list[Sequence[Any]]:
-    return [flat[begin:begin + length] for begin in range(0, len(flat), length)]
-
-
-def direction(kind: str, grads: Sequence[Any], slots: Sequence[Sequence[Any]], **arguments: Any
-              ) -> tuple[list[Any], list[list[Any]]]:
-    """What :func:`step` adds to parameters with the learning rate 1, and the state; -0.0 where `found_inf` != 0."""
-    # -0.0 leaves every parameter as it is when it is added; +0.0 would turn the sign of a -0.0.
-    nothing = [jnp.full_like(grad, -0.0, jnp.promote_types(grad.dtype, jnp.float32)) for grad in grads]
-    return step(kind, grads, nothing, slots, lr=1.0, **arguments)
-
-
-@functools.lru_cache(maxsize=256)
-def _step(kind: str, count: int, slots: int, options: Options) -> Any:
-    numbers = {**dict.fromkeys(_NUMBERS, 0.0), **dict(options)}
-    flags = native.OPTIMIZER_NESTEROV if numbers.pop("nesterov", False) else 0
-    own = {"kind": getattr(native, kind), "flags": flags, "state_format": 0, "master_format": 0, "seed": np.float64(0),
-           **{f"code{slot}": 0 for slot in range(slots)}}
-
-    def body(*operands: Any) -> Any:
-        return _step_call(operands, 4, count, slots, own, numbers)
-
-    leaves = tuple(range(count))
-    # With this order of the operands the state keeps its sharding, and the others get the same.
-    return jax.jit(per_shard(body, (None,) * 4 + leaves * (2 + slots), leaves * (1 + slots)), inline=True)
-
-
-def _step_call(operands: Sequence[Any], words: int, count: int, slots: int, own: Mapping[str, Any],
-               numbers: Mapping[str, Any]) -> Any:
-    """The handler on `words` words, the gradients of `count` parameters, and what it writes."""
-    written = operands[words + count:]
-    call = jax.ffi.ffi_call("gradscaler_step", written, vmap_method="sequential",
-                            input_output_aliases={words + count + i: i for i in range(len(written))})
-    return call(*operands, slots=np.int32(slots),
-                **{name: np.int32(value) if isinstance(value, int) else value for name, value in own.items()},
-                **{name: np.float64(value) for name, value in numbers.items()})
-
-
 class Format(NamedTuple):
     """How an optimizer keeps its state: numbers of gsc_optimizer_options, and the library's dtype of each slot."""
 
@@ -160,50 +103,76 @@ class Format(NamedTuple):
 
     @property
     def scaled(self) -> int:
-        """How many slots have scales."""
         return sum(code in GROUPED for code in self.codes)
 
 
-def coded_step(kind: str, form: Format, grads: Sequence[Any], params: Sequence[Any], slots: Sequence[Sequence[Any]],
-               scales: Sequence[Sequence[Any]], *, lr: Any, inv_scale: Any, found_inf: Any, steps: Any, **options: Any
-               ) -> tuple[list[Any], list[list[Any]], list[list[Any]]]:
-    """:func:`step` on state in codes: parameters, slots, and the scales of those slots that have any."""
+def step(kind: str, grads: Sequence[Any], params: Sequence[Any], slots: Sequence[Sequence[Any]],
+         scales: Sequence[Sequence[Any]] = (), form: Format | None = None, *, lr: Any, inv_scale: Any, found_inf: Any,
+         steps: Any, **options: Any) -> tuple[list[Any], list[list[Any]], list[list[Any]]]:
+    """Parameters, state slots and the scales of those in codes after a step of the optimizer `kind` in one pass; as
+    they were where `found_inf` != 0.
+
+    `form` is None for state in float32 and float64. `steps` counts those applied before this one; as a float, which is
+    exact for longer than bias corrections differ from 1. `options` are those of gsc_optimizer_options, numbers of
+    Python.
+    """
     words = (word("lr", lr), word("inv_scale", inv_scale), word("found_inf", found_inf), word("the step count", steps))
-    # The numbers of the groups in the whole, by which random bits are drawn; each shard gets its own.
-    numbers, first = [], 0
-    for p in params:
-        shape = groups_shape(p.shape)
-        numbers.append(first + jnp.arange(groups_of(p.size), dtype=jnp.int32).reshape(shape))
-        first += groups_of(p.size)
-    columns = (grads, params, *slots, *scales, numbers)
-    written: list[list[Any]] = [[None] * len(grads) for _ in columns[1:-1]]
+    columns = [grads, params, *slots, *scales]
+    written: list[list[Any]] = [[None] * len(grads) for _ in columns[1:]]
+    if form is not None:
+        columns.append(_numbers_of_groups(params))
     for leaves in alike(zip(*columns, strict=True)):
-        call = _coded_step(kind, len(leaves), form, tuple(sorted(options.items())))
+        call = _step(kind, len(leaves), len(slots), form, tuple(sorted(options.items())))
         flat = call(*words, *(column[i] for column in columns for i in leaves))
-        for column, results in zip(written, _parts(flat, len(leaves)), strict=True):
-            for i, result in zip(leaves, results, strict=True):
+        for number, column in enumerate(written):
+            for i, result in zip(leaves, flat[number * len(leaves):], strict=False):
                 column[i] = result
     return written[0], written[1:1 + len(slots)], written[1 + len(slots):]
 
 
+def _numbers_of_groups(params: Sequence[Any]) -> list[Any]:
+    """The numbers of the groups in the whole, by which random bits are drawn; each shard gets its own."""
+    found, first = [], 0
+    for p in params:
+        found.append(first + jnp.arange(groups_of(p.size), dtype=jnp.int32).reshape(groups_shape(p.shape)))
+        first += groups_of(p.size)
+    return found
+
+
+def direction(kind: str, grads: Sequence[Any], slots: Sequence[Sequence[Any]], **arguments: Any
+              ) -> tuple[list[Any], list[list[Any]]]:
+    """What :func:`step` adds to parameters with the learning rate 1, and the state; -0.0 where `found_inf` != 0."""
+    # -0.0 leaves every parameter as it is when it is added; +0.0 would turn the sign of a -0.0.
+    nothing = [jnp.full_like(grad, -0.0, jnp.promote_types(grad.dtype, jnp.float32)) for grad in grads]
+    return step(kind, grads, nothing, slots, lr=1.0, **arguments)[:2]
+
+
 @functools.lru_cache(maxsize=256)
-def _coded_step(kind: str, count: int, form: Format, options: Options) -> Any:
+def _step(kind: str, count: int, slots: int, form: Format | None, options: Options) -> Any:
     numbers = {**dict.fromkeys(_NUMBERS, 0.0), **dict(options)}
-    own = {"kind": getattr(native, kind), "flags": 0, "state_format": form.state_format,
-           "master_format": form.master_format, "seed": np.float64(form.seed),
-           **{f"code{slot}": code for slot, code in enumerate(form.codes)}}
+    flags = native.OPTIMIZER_NESTEROV if numbers.pop("nesterov", False) else 0
+    state_format, master_format, seed, codes = form or Format(0, 0, 0, (0,) * slots)
+    own = {"kind": getattr(native, kind), "flags": flags, "slots": slots, "state_format": state_format,
+           "master_format": master_format, **{f"code{slot}": code for slot, code in enumerate(codes)}}
 
     def body(*operands: Any) -> Any:
-        operands, groups = operands[:-count], operands[-count:]
-        # The handler takes floats, which hold 24 bits.
-        firsts = jnp.stack([group.reshape(-1)[0] if group.size else jnp.int32(0) for group in groups])
-        offsets = jnp.concatenate([firsts >> 12, firsts & 4095]).astype(jnp.float32)
-        return _step_call((*operands[:4], offsets, *operands[4:]), 5, count, len(form.codes), own, numbers)
+        words, columns = operands[:4], operands[4:]
+        if form is not None:
+            columns, groups = columns[:-count], columns[-count:]
+            # The handler takes floats, which hold 24 bits.
+            firsts = jnp.stack([group.reshape(-1)[0] if group.size else jnp.int32(0) for group in groups])
+            words = (*words, jnp.concatenate([firsts >> 12, firsts & 4095]).astype(jnp.float32))
+        written = columns[count:]
+        call = jax.ffi.ffi_call("gradscaler_step", written, vmap_method="sequential", input_output_aliases={
+            len(words) + count + i: i for i in range(len(written))})
+        return call(*words, *columns, seed=np.float64(seed), **{name: np.int32(own[name]) for name in own},
+                    **{name: np.float64(value) for name, value in numbers.items()})
 
     leaves = tuple(range(count))
     groups = tuple(~leaf for leaf in leaves)
-    kept = leaves * (1 + len(form.codes)) + groups * form.scaled
-    return jax.jit(per_shard(body, (None,) * 4 + leaves + kept + groups, kept), inline=True)
+    # With this order of the operands the state keeps its sharding, and the others get the same.
+    kept = leaves * (1 + slots) + groups * (form.scaled if form else 0)
+    return jax.jit(per_shard(body, (None,) * 4 + leaves + kept + groups * (form is not None), kept), inline=True)
 
 
 def groups_like(array: Any) -> Any:

@@ -157,7 +157,6 @@ def vary(tree: Any, axis_name: Any) -> Any:
 
 
 def _same_variance(arrays: Sequence[Any]) -> list[Any]:
-    """A handler's operands have to vary over the same axes."""
     axes = frozenset().union(*map(_varying, arrays))
     return [_cast(array, axes) for array in arrays]
 

@@ -12,7 +12,6 @@ custom_partitioning: Any = importlib.import_module("jax.experimental.custom_part
 
 
 def optional(module: str) -> Any:
-    """A module, or None where it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError:

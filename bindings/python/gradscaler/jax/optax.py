@@ -2,22 +2,10 @@
 """Transformations for optax: its SGD, Adam, AdamW, Adagrad, RMSprop, Adadelta, Adamax, AdaBelief, AdEMAMix, Lion and
 LAMB, stepped by the library's handlers.
 
-::
-
-    tx = gradscaler.jax.optax.adamw(1e-3)
-    opt_state = tx.init(params)
-    ...
-    updates, opt_state = tx.update(grads, opt_state, params, found_inf=found_inf)
-    params = optax.apply_updates(params, updates)
-
 They take optax's arguments, have its defaults, and their states are optax's own classes: put one in the place of
 optax's, in the middle of a run too. ``update`` takes two more arguments, which may be traced: where `found_inf` is not
 0, the state stays as it is and the updates leave every parameter as it is, bit for bit; gradients that are still scaled
 are multiplied by `inv_scale` first.
-
-The library computes the moments and the division by their root, in the order of PyTorch and with the same bits for any
-number of threads, and bias corrections in double. Weight decay, trust ratio and learning rate are optax's. Numbers
-differ from optax's by rounding. Moments are float32 also for 16-bit parameters, and updates are float32.
 
 Wrappers of optax have state that `found_inf` does not stop: wrap the whole in :func:`skip_if_found_inf`.
 
@@ -273,6 +261,5 @@ def _wide(array: Any) -> Any:
 
 
 def _fixed(**named: tuple[str, Any]) -> Any:
-    """Numbers that the handlers are compiled with."""
     return {option: _handlers.fixed(name, value, "; with optax.inject_hyperparams name it in static_args")
             for option, (name, value) in named.items()}

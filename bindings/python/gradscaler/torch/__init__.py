@@ -3,10 +3,6 @@
 
 ``from gradscaler.torch import GradScaler`` and nothing else changes: constructor, methods, exceptions, state dict and
 optimizers (fused and unfused, several at once) are PyTorch's, and it is an instance of ``torch.amp.GradScaler``.
-Gradients are passed by pointer. docs/reference/semantics.md lists the differences: values that overflow only when
-they are unscaled count as overflow, and growth is tested with >=. Of a DTensor (FSDP2, tensor parallel) each rank
-checks its shard, and the ranks agree on inf as with PyTorch's class. On devices that the library does not have, and for
-other subclasses of tensors, PyTorch's own kernels do the work.
 
 The optimizers, ``AdamW`` and the others of ``gradscaler``, are of ``torch.optim``'s kind; under either GradScaler they
 check, unscale, clip and step on the gradients where they lie. Importing this module imports torch; nothing else in the

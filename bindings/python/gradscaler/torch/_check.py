@@ -42,8 +42,6 @@ class StepReport:
 
 @dataclass
 class Totals:
-    """What the checks of one step or of several found."""
-
     inf_count: int = 0
     nan_count: int = 0
     #: Index of the first parameter with an inf or NaN and of the element in it; its name.
@@ -62,7 +60,6 @@ class Checker:
         self._scalers: dict[str, Any] = {}
 
     def scaler(self, context: Context) -> Any:
-        """The scaler of a device."""
         found = self._scalers.get(context.device)
         if found is None:
             options = native.ScalerOptions()
@@ -72,8 +69,6 @@ class Checker:
 
 
 class Check:
-    """The result of one check of the gradients of some plans."""
-
     def __init__(self, checker: Checker, plans: Sequence[Plan], scale: Any) -> None:
         """`scale` is a tensor, or None for gradients that are unscaled."""
         self._checker = checker
@@ -151,7 +146,6 @@ class Check:
         return found
 
     def report(self, applied: bool) -> StepReport:
-        """The same for users. Blocks on a CUDA device."""
         found = self.totals()
         name = found.first_name
         return StepReport(applied, found.norm, found.inf_count, found.nan_count, name, found.first_element,

@@ -18,13 +18,15 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from .. import hyper
 from .._enums import SLOTS
 from .._native import native
-from ..formats import GROUP, GROUPED, REMAINDER, SCALE, STORED, groups_of, held_code, numbers_of, state_array
+from ..formats import EMA, GROUP, GROUPED, REMAINDER, SCALE, STORED, groups_of, held_code, numbers_of, state_array
 from ._seen import is_in_order
 from ._shards import dtensor, is_dtensor, local
 from ._threads import context_of
 
 #: The fp32 master of a 16-bit parameter.
 MASTER = "master_param"
+#: What param groups have for it, where it is not the default. A state dict does not change these.
+FORMAT_KEYS = ("state", "master", "ema_decay", "ema_warmup")
 #: Dtypes that have masters.
 NARROW = (torch.float16, torch.bfloat16)
 _DTYPES = {native.FP16: torch.float16, native.BF16: torch.bfloat16, native.FP32: torch.float32,
@@ -48,19 +50,16 @@ def format_of(group: Mapping[str, Any], p: Any, label: str) -> tuple[str, str | 
 
 
 def names_of(slot: str, code: int) -> tuple[str, ...]:
-    """The tensors of a slot."""
     return (slot, slot + SCALE) if code in GROUPED else (slot,)
 
 
 def counter(steps: float) -> Any:
-    """A count of steps, of the dtype that PyTorch's have."""
     return torch.tensor(steps, dtype=torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32,
                         device="cpu")
 
 
 def all_names(kind: int) -> set[str]:
-    """The names of all tensors that state may have, in whatever format."""
-    return {MASTER, REMAINDER, *SLOTS[kind], *(slot + SCALE for slot in SLOTS[kind])}
+    return {MASTER, REMAINDER, EMA, *SLOTS[kind], *(slot + SCALE for slot in SLOTS[kind])}
 
 
 def fresh(p: Any, slot: str, code: int, value: float = 0.0) -> dict[str, Any]:
@@ -85,6 +84,8 @@ def fit(entry: dict[str, Any], p: Any, kind: int, codes: Mapping[str, int], labe
 
     Masters become remainders, and remainders masters if there are to be any (`has_master`).
     """
+    if entry.get(EMA) is not None:
+        entry[EMA] = fitted(entry[EMA], p)
     for slot, code in codes.items():
         if code == native.FP64 and entry.get(slot) is not None:
             entry[slot] = entry[slot].to(torch.float64).reshape(-1)
@@ -135,7 +136,6 @@ def _in_order(value: Any, p: Any, dtype: Any = None) -> Any:
 
 
 def _held_code(entry: Mapping[str, Any], slot: str, kind: int) -> int:
-    """The library's dtype of a slot as it is."""
     dtype = str(entry[slot].dtype).rpartition(".")[2]
     return held_code(kind, slot, dtype, slot + SCALE in entry) or int(native.FP32)
 
@@ -153,7 +153,6 @@ def _is_fit(entry: dict[str, Any], p: Any, slot: str, code: int) -> bool:
 
 
 def _decoded(entry: Mapping[str, Any], slot: str, kind: int, label: str) -> Any:
-    """The values of a slot, in the order that it is in."""
     value, scales = entry[slot], entry.get(slot + SCALE)
     if scales is None:
         return value
@@ -221,7 +220,6 @@ def _layout(p: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
 
 
 def _keeps_groups(shape: tuple[int, ...], axis: int, dim: int, ranks: int) -> bool:
-    """Whether parts of a dimension begin at multiples of a group."""
     return dim < axis or (dim == axis and shape[axis] % ranks == 0
                           and math.prod(shape[axis:]) // ranks % GROUP == 0)
 
@@ -246,7 +244,6 @@ def offsets_of(params: Iterable[Any]) -> list[int]:
 
 
 def _first_of_shard(p: Any) -> int:
-    """The index of a shard's first element in the parameter."""
     if not is_dtensor(p) or p.device_mesh.get_coordinate() is None:
         return 0
     extents, first = list(p.shape), [0] * p.dim()
@@ -265,7 +262,7 @@ def _first_of_shard(p: Any) -> int:
 
 def require_loadable(kind: int, p: Any, saved: Mapping[str, Any], label: str) -> None:
     """ValueError unless `saved`, state of a parameter, has its shape."""
-    slots, names, numbers = {*SLOTS[kind], MASTER, REMAINDER}, all_names(kind), numbers_of(kind)
+    slots, names, numbers = {*SLOTS[kind], MASTER, REMAINDER, EMA}, all_names(kind), numbers_of(kind)
     for slot, value in saved.items():
         own = f"{label}[{slot!r}]"
         if slot in names - slots and is_dtensor(p) and tuple(value.shape) != _layout(p)[0]:

@@ -77,7 +77,6 @@ def is_direct(step: Any, own: Any) -> bool:
 
 
 def is_alone() -> bool:
-    """Whether there is no other thread of Python in this process."""
     return len(sys._current_frames()) == 1
 
 

@@ -72,6 +72,5 @@ def _state_bytes(params: list[Any], kind: int, state: str, master: str | None) -
 
 @functools.lru_cache(maxsize=1024)
 def _bytes(shape: tuple[int, ...], slot: str, code: int) -> int:
-    """Those of a slot of a 16-bit parameter."""
     p = torch.empty(shape, dtype=torch.bfloat16, device="meta")
     return sum(value.numel() * value.element_size() for value in fresh(p, slot, code).values())

@@ -15,15 +15,15 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .. import hyper, torch_memory
-from .._native import integer, native, real
-from ..formats import codes_of
+from .._native import flag, integer, native, real
+from ..formats import EMA, codes_of
 from ._check import Check, Checker, StepReport, clip_factor, is_lost, product
-from ._formats import MASTER, fit, format_of, loaded, require_loadable
+from ._formats import FORMAT_KEYS, MASTER, fit, format_of, loaded, require_loadable
 from ._held import hold, is_alone, is_counted, is_direct, is_state_held
 from ._plan import Plan
 from ._seen import Seen, in_order, placed_grads
@@ -32,19 +32,37 @@ from ._shards import is_dtensor, is_flattened, is_made_for_a_part, local, overfl
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 #: Group keys that decide what steps together. The last two are refused.
-_STRUCTURE = ("nesterov", "amsgrad", "maximize", "momentum", "centered", "decoupled_weight_decay", "differentiable",
-              "capturable")
+_STRUCTURE = ("nesterov", "amsgrad", "maximize", "momentum", "centered", "decoupled_weight_decay", "ema_decay",
+              "ema_warmup", "differentiable", "capturable")
 #: What works on memory: torch.compile would follow it call by call, for minutes, and gain nothing.
 untraced: Any = getattr(torch, "_disable_dynamo", lambda function: function)
+
+
+class Own(TypedDict, total=False):
+    """What the optimizers take besides PyTorch's arguments. From `state` on, all but `seed` may be in a param group."""
+
+    #: Limit of the L2 norm of all gradients together, in the pass of the step: finite, >= 0. Default None: none.
+    max_grad_norm: float | None
+    #: Keep a float32 master of every float16 and bfloat16 parameter in its state, and step on that. Default False.
+    master_weights: bool
+    #: Format of the state (docs/state.md). Default "fp32".
+    state: Literal["fp32", "16bit", "8bit"]
+    #: For 16-bit parameters: "split" and "split24" keep what the parameters leave out of float32 masters, or of 24 of
+    #: their bits; "stochastic" rounds parameters stochastically. Default None.
+    master: Literal["split", "split24", "stochastic"] | None
+    #: That of stochastic rounding. Default 0.
+    seed: int
+    #: Decay of a moving average of the parameters in their state, ``ema``, in [0, 1). Default 0: none.
+    ema_decay: float
+    #: The decay is at most (1 + n) / (10 + n) after n steps. Default False.
+    ema_warmup: bool
 
 
 class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
     """What the optimizers of :mod:`gradscaler.torch` have in common. Use one of its classes.
 
     `params` are tensors, named ones or param groups, as in ``torch.optim``: float16, bfloat16, float32 or float64,
-    plain or DTensor. `max_grad_norm` (finite, >= 0) limits the L2 norm of all gradients together, in the pass of the
-    step; None does not. `master_weights` keeps a float32 master of every float16 and bfloat16 parameter in its state
-    and steps on that. `state`, `master` and `seed` are of :mod:`._optimizers`. With ``fused=False`` a GradScaler
+    plain or DTensor. `own` are the options of :class:`~gradscaler.torch._optim.Own`. With ``fused=False`` a GradScaler
     unscales the gradients itself and does not call ``step`` when it skips; `fused` else, and `foreach`, change nothing.
     Raises ValueError for `capturable` and `differentiable`, and TypeError naming a parameter that cannot be used. Steps
     are enqueued in the current stream.
@@ -52,14 +70,19 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     _KIND = -1
 
-    def _setup(self, max_grad_norm: float | None, master_weights: bool, fused: bool | None, state: str,
-               master: str | None, seed: int) -> None:
+    def _setup(self, fused: bool | None, *, max_grad_norm: float | None = None, master_weights: bool = False,
+               state: str = "fp32", master: str | None = None, seed: int = 0, ema_decay: float = 0.0,
+               ema_warmup: bool = False) -> None:
         """Before the constructor of PyTorch's class, which adds the groups."""
         hyper.format_code("state", state, hyper.STATE)
         if hyper.format_code("master", master, hyper.MASTER) != native.MASTER_NONE and master_weights:
             raise ValueError(f"master is {master!r}, and master_weights is True; a parameter has one kind of master")
-        self._formats = {**({"state": state} if state != "fp32" else {}),
-                         **({"master": master} if master is not None else {})}
+        if not 0.0 <= real("ema_decay", ema_decay) < 1.0:
+            raise ValueError(f"ema_decay is {ema_decay}; it must be in [0, 1)")
+        # In the groups, which have PyTorch's keys alone where these are not used.
+        given = {"state": (state, "fp32"), "master": (master, None), "ema_decay": (ema_decay, 0.0),
+                 "ema_warmup": (flag("ema_warmup", ema_warmup), False)}
+        self._formats = {key: value for key, (value, default) in given.items() if value != default}
         self._seed = integer("seed", seed, -(1 << 63), (1 << 63) - 1)
         if max_grad_norm is not None and is_made_for_a_part():
             raise ValueError(f"max_grad_norm is {max_grad_norm}, but ZeroRedundancyOptimizer gives each rank only some"
@@ -165,7 +188,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         if loading is not None:
             # Formats are of this optimizer, whatever was saved.
             for group, own in zip(state["param_groups"], self.param_groups, strict=True):
-                for key in ("state", "master"):
+                for key in FORMAT_KEYS:
                     group.pop(key, None)
                     if key in own:
                         group[key] = own[key]
@@ -205,7 +228,6 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         return list(zip(own, saved, strict=False))
 
     def _labelled(self) -> Iterator[tuple[Any, dict[str, Any], str]]:
-        """The parameters with their groups and what they are called."""
         for number, group in enumerate(self.param_groups):
             for position, p in enumerate(group["params"]):
                 yield p, group, label_of(group, number, position)
@@ -217,7 +239,6 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             require_loadable(self._KIND, p, state_dict["state"].get(key, {}), f"state_dict['state'][{key}]")
 
     def _loaded(self, state_dict: dict[str, Any]) -> Any:
-        """The state of a dict, copied and in this optimizer's formats."""
         pairs = self._pairs(state_dict)
         entries: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         entries.update({key: value for key, value in state_dict["state"].items()
@@ -233,9 +254,10 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         return entries
 
     def _fit(self, entry: dict[str, Any], p: Any, group: dict[str, Any], label: str) -> None:
-        """Converts the state of a parameter to the format of its group."""
         state, master = format_of(group, p, label)
         fit(entry, p, self._KIND, codes_of(self._KIND, state, master), label, self._master_weights)
+        if not group.get("ema_decay"):
+            entry.pop(EMA, None)
 
     @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
     def fp32_state_dict(self) -> dict[str, Any]:
@@ -248,8 +270,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
                 entry = found["state"][key] = dict(found["state"][key])
                 fit(entry, p, self._KIND, codes, f"state[{key}]", True)
         for group in found["param_groups"]:
-            group.pop("state", None)
-            group.pop("master", None)
+            for key in FORMAT_KEYS:
+                group.pop(key, None)
         return found
 
     def __repr__(self) -> str:
@@ -384,8 +406,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         del held
         found = self._check.found_inf
         for plan in self._active:
-            for flag in found.values():
-                overflow_groups(plan.key.ranks, flag)
+            for found_inf in found.values():
+                overflow_groups(plan.key.ranks, found_inf)
         return found
 
     def _skip(self, found_inf: Any) -> None:
@@ -433,7 +455,6 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         self._active = [plan for plan in self._plans if not plan.is_absent]
 
     def _settle(self, grads: list[Any], alike: bool) -> list[Any]:
-        """Makes the plans, and returns the gradients that they are made of."""
         params = [p for group in self.param_groups for p in group["params"]]
         settlement = Settlement(self._KIND, self.param_groups, self._entries, self._master_weights)
         self._plans = settlement.plans(grads, self._used, alike, self._seed)
@@ -450,7 +471,6 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         return [] if is_alone() else [hold(plan, self._grads_of(plan)) for plan in self._active]
 
     def _grads_of(self, plan: Plan) -> list[Any]:
-        """The gradients of a plan, as plain tensors."""
         return [local(self._grads[index]) for index in plan.indices]
 
     def _is_state_same(self) -> bool:

@@ -1,19 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The optimizers of :mod:`gradscaler.torch`, with the constructors of ``torch.optim``. See :mod:`._optim`.
 
-All take some arguments more. `max_grad_norm` limits the L2 norm of all gradients together, in the pass of the step.
-`master_weights` keeps a float32 master of every float16 and bfloat16 parameter in its state and steps on that. Both are
-of the optimizer, not of a param group.
-
-Smaller state (docs/state.md): `state` is ``"fp32"``, ``"16bit"`` or ``"8bit"``. `master` is None, or for float16 and
-bfloat16 parameters ``"split"`` or ``"split24"``, which keep what the parameters leave out of float32 masters or of 24
-of their bits, or ``"stochastic"``, which rounds parameters stochastically. Both may be in a param group. `seed` is
-that of stochastic rounding.
-
-`foreach`, and `fused=True`, ask PyTorch for an implementation with the same results, and change nothing here. With
-``fused=False`` a GradScaler unscales the gradients itself and does not call ``step`` at all when it skips. Refused are
-`capturable` and `differentiable`.
-
 The build adds the module `_others`, from the header: the classes that torch.optim does not have.
 """
 
@@ -25,8 +12,9 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .._native import native
 from ..formats import REMAINDER
+from ..policy import Unpack
 from ._formats import MASTER
-from ._optim import FusedOptimizer
+from ._optim import FusedOptimizer, Own
 
 __all__ = ["SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop"]
 
@@ -44,9 +32,8 @@ class SGD(FusedOptimizer, torch.optim.SGD):  # type: ignore[misc, unused-ignore]
     def __init__(self, params: Any, lr: Rate = 1e-3, momentum: float = 0, dampening: float = 0,
                  weight_decay: float = 0, nesterov: bool = False, *, maximize: bool = False,
                  foreach: bool | None = None, differentiable: bool = False, fused: bool | None = None,
-                 max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
-                 master: str | None = None, seed: int = 0) -> None:
-        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
+                 **own: Unpack[Own]) -> None:
+        self._setup(fused, **own)
         super().__init__(params, lr, momentum, dampening, weight_decay, nesterov, maximize=maximize, foreach=foreach,
                          differentiable=differentiable, fused=fused)
 
@@ -59,10 +46,8 @@ class Adam(FusedOptimizer, torch.optim.Adam):  # type: ignore[misc, unused-ignor
     def __init__(self, params: Any, lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None,
                  maximize: bool = False, capturable: bool = False, differentiable: bool = False,
-                 fused: bool | None = None, decoupled_weight_decay: bool = False,
-                 max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
-                 master: str | None = None, seed: int = 0) -> None:
-        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
+                 fused: bool | None = None, decoupled_weight_decay: bool = False, **own: Unpack[Own]) -> None:
+        self._setup(fused, **own)
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize,
                          capturable=capturable, differentiable=differentiable, fused=fused,
                          decoupled_weight_decay=decoupled_weight_decay)
@@ -77,9 +62,8 @@ class AdamW(FusedOptimizer, torch.optim.AdamW):  # type: ignore[misc, unused-ign
     def __init__(self, params: Any, lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
                  foreach: bool | None = None, capturable: bool = False, differentiable: bool = False,
-                 fused: bool | None = None, max_grad_norm: float | None = None, master_weights: bool = False,
-                 state: str = "fp32", master: str | None = None, seed: int = 0) -> None:
-        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
+                 fused: bool | None = None, **own: Unpack[Own]) -> None:
+        self._setup(fused, **own)
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, foreach=foreach,
                          capturable=capturable, differentiable=differentiable, fused=fused)
 
@@ -92,9 +76,8 @@ class Adagrad(FusedOptimizer, torch.optim.Adagrad):  # type: ignore[misc, unused
     def __init__(self, params: Any, lr: Rate = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
                  initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *,
                  maximize: bool = False, differentiable: bool = False, fused: bool | None = None,
-                 max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
-                 master: str | None = None, seed: int = 0) -> None:
-        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
+                 **own: Unpack[Own]) -> None:
+        self._setup(fused, **own)
         super().__init__(params, lr, lr_decay, weight_decay, initial_accumulator_value, eps, foreach,
                          maximize=maximize, differentiable=differentiable, fused=fused)
         for p, group, label in self._labelled():
@@ -113,10 +96,8 @@ class RMSprop(FusedOptimizer, torch.optim.RMSprop):  # type: ignore[misc, unused
 
     def __init__(self, params: Any, lr: Rate = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
                  momentum: float = 0, centered: bool = False, capturable: bool = False, foreach: bool | None = None,
-                 maximize: bool = False, differentiable: bool = False, *, max_grad_norm: float | None = None,
-                 master_weights: bool = False, state: str = "fp32", master: str | None = None,
-                 seed: int = 0) -> None:
-        self._setup(max_grad_norm, master_weights, None, state, master, seed)
+                 maximize: bool = False, differentiable: bool = False, **own: Unpack[Own]) -> None:
+        self._setup(None, **own)
         super().__init__(params, lr, alpha, eps, weight_decay, momentum, centered, capturable, foreach, maximize,
                          differentiable)
 
@@ -128,10 +109,8 @@ class Adadelta(FusedOptimizer, torch.optim.Adadelta):  # type: ignore[misc, unus
 
     def __init__(self, params: Any, lr: Rate = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0,
                  foreach: bool | None = None, *, capturable: bool = False, maximize: bool = False,
-                 differentiable: bool = False, max_grad_norm: float | None = None,
-                 master_weights: bool = False, state: str = "fp32", master: str | None = None,
-                 seed: int = 0) -> None:
-        self._setup(max_grad_norm, master_weights, None, state, master, seed)
+                 differentiable: bool = False, **own: Unpack[Own]) -> None:
+        self._setup(None, **own)
         super().__init__(params, lr, rho, eps, weight_decay, foreach, capturable=capturable, maximize=maximize,
                          differentiable=differentiable)
 
@@ -143,10 +122,8 @@ class Adamax(FusedOptimizer, torch.optim.Adamax):  # type: ignore[misc, unused-i
 
     def __init__(self, params: Any, lr: Rate = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, foreach: bool | None = None, *, maximize: bool = False,
-                 differentiable: bool = False, capturable: bool = False, max_grad_norm: float | None = None,
-                 master_weights: bool = False, state: str = "fp32", master: str | None = None,
-                 seed: int = 0) -> None:
-        self._setup(max_grad_norm, master_weights, None, state, master, seed)
+                 differentiable: bool = False, capturable: bool = False, **own: Unpack[Own]) -> None:
+        self._setup(None, **own)
         super().__init__(params, lr, betas, eps, weight_decay, foreach, maximize=maximize,
                          differentiable=differentiable, capturable=capturable)
 
@@ -162,10 +139,8 @@ class NAdam(FusedOptimizer, torch.optim.NAdam):  # type: ignore[misc, unused-ign
     def __init__(self, params: Any, lr: Rate = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
                  foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
-                 differentiable: bool = False, max_grad_norm: float | None = None,
-                 master_weights: bool = False, state: str = "fp32", master: str | None = None,
-                 seed: int = 0) -> None:
-        self._setup(max_grad_norm, master_weights, None, state, master, seed)
+                 differentiable: bool = False, **own: Unpack[Own]) -> None:
+        self._setup(None, **own)
         super().__init__(params, lr, betas, eps, weight_decay, momentum_decay, decoupled_weight_decay, foreach=foreach,
                          maximize=maximize, capturable=capturable, differentiable=differentiable)
 
@@ -178,9 +153,8 @@ class RAdam(FusedOptimizer, torch.optim.RAdam):  # type: ignore[misc, unused-ign
     def __init__(self, params: Any, lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
                  maximize: bool = False, capturable: bool = False, differentiable: bool = False,
-                 max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
-                 master: str | None = None, seed: int = 0) -> None:
-        self._setup(max_grad_norm, master_weights, None, state, master, seed)
+                 **own: Unpack[Own]) -> None:
+        self._setup(None, **own)
         super().__init__(params, lr, betas, eps, weight_decay, decoupled_weight_decay, foreach=foreach,
                          maximize=maximize, capturable=capturable, differentiable=differentiable)
 

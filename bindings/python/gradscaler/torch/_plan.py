@@ -26,8 +26,9 @@ from ._seen import Looked, look
 from ._threads import context_of
 
 #: Group keys that are options of the library, by kind. Those that are flags, and whether there is momentum, are in the
-#: key of a plan.
-NUMBERS = {kind._KIND: tuple(key for key in kind._KEYS if key not in hyper.FLAGS)
+#: key of a plan. PyTorch's groups lack the first two.
+_NOT_ALWAYS = ("eps_root", "ema_decay")
+NUMBERS = {kind._KIND: ("ema_decay", *(key for key in kind._KEYS if key not in hyper.FLAGS))
            for kind in (getattr(optimizers, name) for name in optimizers.__all__)}
 
 
@@ -53,7 +54,6 @@ class Key(NamedTuple):
 
     @property
     def is_rounded(self) -> bool:
-        """Whether a step may round stochastically."""
         return bool(self.master_format) or any(code != native.FP32 for code in self.codes)
 
 
@@ -158,14 +158,12 @@ class Plan:
         return tensor_array(each)
 
     def _own_tensors(self) -> list[Tensor]:
-        """The parameters, looked at one by one."""
         if not self._tensors:
             self._tensors = [as_tensor(p, argument=label, any_order=True)
                              for p, label in zip(self.copies or self.params, self.labels, strict=True)]
         return self._tensors
 
     def _require_in_place(self, tensors: list[Tensor], looked: Looked, suffix: str) -> None:
-        """The tensors must be where they were seen, and on one device."""
         for tensor, address, label in zip(tensors, looked.each(), self.labels, strict=True):
             if tensor.count and tensor.address != address:
                 raise replaced(label + suffix)
@@ -178,7 +176,6 @@ class Plan:
         return self._list(array, suffix)
 
     def _codes(self, slot: str, code: int, looked: Looked, scales_looked: Looked | None) -> Any:
-        """A slot in codes, for the library."""
         suffix, name = f"'s state {slot!r}", slot + formats.SCALE
         if code != native.FP64 and _is_known(looked, self._model) and (
                 scales_looked is None or isinstance(scales_looked.layout, bytes)):
@@ -213,23 +210,19 @@ class Plan:
         return options
 
     def look(self) -> tuple[Looked, ...]:
-        """What the tensors that are written are now."""
         return tuple(look(tensors) for tensors in (self.params, self.copies, *self.state.values()))
 
     @property
     def stream(self) -> int:
-        """CUDA stream of now."""
         if self.context.device == "cpu":
             return 0
         return int(torch.cuda.current_stream(self.context.device).cuda_stream)
 
     @property
     def is_absent(self) -> bool:
-        """Whether all gradients are None."""
         return not any(self.grads_seen.present)
 
     def point_at(self, seen: Looked) -> None:
-        """Points the gradients at those of now."""
         before, self.grads_seen = self.grads_seen, seen._replace(layout=None)
         if self.grads_seen == before:
             return
@@ -243,7 +236,6 @@ class Plan:
             self.written = [tensor for tensor, here in zip(written, seen.present, strict=True) if here]
 
     def use(self, groups: Sequence[dict[str, Any]]) -> None:
-        """Hands changed hyper-parameters on."""
         for position, (_, _, number) in enumerate(self._groups):
             values = numbers(self.key.kind, groups[number])
             if values == self._values[position]:
@@ -272,7 +264,6 @@ class Plan:
                                 None if found_inf is None else found_inf.data_ptr(), stream)
 
     def _scalar(self, value: Any) -> Any:
-        """A device scalar of the library: one float32 on this device."""
         return None if value is None else value.to(self.params[0].device, torch.float32)
 
     def clip(self, grads: list[Any], inv_scale: Any, factor: Any) -> list[Any]:
@@ -286,19 +277,16 @@ class Plan:
 
 
 def _is_known(*looked: Looked) -> bool:
-    """Whether all tensors are known in C."""
     return all(isinstance(found.layout, bytes) for found in looked)
 
 
 def replaced(name: str) -> RuntimeError:
-    """The error for a tensor that is not where it was looked at."""
     return RuntimeError(f"{name} was replaced by another thread during the step")
 
 
 def numbers(kind: int, group: dict[str, Any]) -> tuple[Any, ...]:
     """The hyper-parameters of a group; of tensors, such as the lr of a compiled schedule, their value now."""
-    # PyTorch's RMSprop has no eps_root.
-    return tuple(_number(group.get(name, 0.0) if name == "eps_root" else group[name]) for name in NUMBERS[kind])
+    return tuple(_number(group.get(name, 0.0) if name in _NOT_ALWAYS else group[name]) for name in NUMBERS[kind])
 
 
 def _number(value: Any) -> Any:

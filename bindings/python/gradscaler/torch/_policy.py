@@ -44,7 +44,6 @@ class Policy:
 
     @property
     def stream(self) -> int:
-        """CUDA stream of now."""
         return 0 if self.context.device == "cpu" else int(
             torch.cuda.current_stream(self.context.device).cuda_stream)
 
@@ -82,7 +81,6 @@ class Policy:
         return state
 
     def options(self) -> Any:
-        """The library's options."""
         found = native.ScalerOptions()
         self._handle.get_options(found)
         return found
@@ -103,7 +101,6 @@ class Policy:
         return report_of(found)
 
     def history(self) -> Any:
-        """The library's history. Blocks."""
         return self._handle.history(self.stream)
 
 

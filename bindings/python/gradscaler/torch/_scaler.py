@@ -182,7 +182,6 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
             raise
 
     def _completed(self, found: Report, optimizers: list[Any]) -> Report:
-        """A report of the policy with what the optimizers know."""
         totals = [_totals(one, not self._is_applied(one)) for one in optimizers]
         norms = [one.norm for one in totals if one.norm is not None]
         largest = [one.amax for one in totals if one.amax is not None]
@@ -213,7 +212,6 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         return [replace(entry, grad_norm=None, nonfinite_count=None) for entry in history_of(entries)]
 
     def _gradients_of(self, optimizer: Any) -> TensorList:
-        """The gradients of now, by name, for logs."""
         return TensorList(gradients_of(
             [(label_of(group, number, position), param) for number, group in enumerate(optimizer.param_groups)
              for position, param in enumerate(group["params"])], "optimizer"), read_only=True)
@@ -348,7 +346,6 @@ def _require_torchs(optimizer: Any) -> Any:
 
 
 def _totals(optimizer: Any, is_skipped: bool) -> Totals:
-    """What the last check of the gradients of an optimizer found."""
     if isinstance(optimizer, FusedOptimizer) and optimizer._last_check is not None:
         return optimizer._last_check.totals()
     found = Totals()
@@ -389,7 +386,6 @@ def _stream(device: Any) -> int:
 
 
 def _grads_by_device(optimizer: Any, allow_fp16: bool) -> dict[Any, list[Any]]:
-    """All gradients of an optimizer, the values alone of sparse ones."""
     found: dict[Any, list[Any]] = {}
     for group in optimizer.param_groups:
         for param in group["params"]:
@@ -428,7 +424,6 @@ def _reduce(grads: list[Any], found_inf: Any) -> None:
 
 
 def _values(grad: Any) -> Any:
-    """The elements of a gradient that this rank has."""
     grad = grad.coalesce().values() if grad.is_sparse else grad
     return grad.to_local() if hasattr(grad, "to_local") else grad
 

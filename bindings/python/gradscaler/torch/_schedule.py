@@ -55,7 +55,6 @@ class AppliedLR(torch.optim.lr_scheduler.LRScheduler):  # type: ignore[misc, unu
             self._taken = found if self._taken is None else torch.minimum(self._taken, found)
 
     def _initial_step(self) -> None:
-        """Called by SequentialLR."""
         raise TypeError("an AppliedLR cannot be one of the schedules of a SequentialLR; give it those themselves, and"
                         " make the AppliedLR of the SequentialLR")
 

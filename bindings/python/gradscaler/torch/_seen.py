@@ -27,7 +27,6 @@ class Looked(NamedTuple):
     present: bytes
 
     def each(self) -> Sequence[int]:
-        """The addresses as numbers."""
         return memoryview(self.addresses).cast("Q")
 
     def pick(self, indices: Sequence[int]) -> Looked:
@@ -90,8 +89,6 @@ def _address(tensor: Any) -> int:
 
 
 class Seen:
-    """What the parameters and gradients were when the plans were made."""
-
     def __init__(self, params: list[Any], structure: Any) -> None:
         self.tensors = params
         self.sharded = any(map(is_dtensor, params))
@@ -105,7 +102,6 @@ class Seen:
         return list(map(local, tensors)) if self.sharded else tensors
 
     def is_of(self, params: list[Any]) -> bool:
-        """Whether these are the parameters."""
         return len(params) == len(self.tensors) and all(map(operator.is_, self.tensors, params))
 
     def are_alike(self, grads: list[Any]) -> bool:
@@ -130,7 +126,6 @@ class Seen:
 
 
 def placed_grads(params: list[Any], sharded: bool) -> list[Any]:
-    """The gradients of now, with the placements of their parameters."""
     return [placed_as(p.grad, p) for p in params] if sharded else [p.grad for p in params]
 
 

@@ -17,20 +17,20 @@ from .. import hyper
 from .._enums import SLOTS
 from .._native import native
 from ..arrays import as_tensor
-from ..formats import REMAINDER, codes_of, numbers_of
+from ..formats import EMA, REMAINDER, codes_of, numbers_of
 from ._formats import MASTER, NARROW, counter, fit, fitted, format_of, fresh, names_of, offsets_of
 from ._plan import Key, Members, Plan
 from ._shards import is_dtensor, is_flattened, local, mesh_groups, shards_of
 
 #: Optimizers that take norms of whole tensors.
 _LAYERWISE = {native.LAMB: "LAMB", native.LARS: "LARS", native.NOVOGRAD: "NovoGrad"}
+#: Lists of state that the native module takes.
+MOST_SLOTS = 4
 #: What most entries get with the first applied step.
 _NOTHING: dict[str, Any] = {}
 
 
 class Recipe(NamedTuple):
-    """What parameters of one group, dtype and device have in common."""
-
     key: Key
     #: The library's dtypes of the slots that state of this format may have.
     codes: Mapping[str, int]
@@ -39,7 +39,7 @@ class Recipe(NamedTuple):
     names: tuple[str, ...]
     #: What the slots begin with.
     initial: float
-    #: Whether steps are counted in the state: of SGD only where random bits go by them.
+    #: Whether steps are counted in the state: of SGD only where random bits or an average go by them.
     counts: bool
 
 
@@ -50,7 +50,6 @@ def label_of(group: Mapping[str, Any], number: int, position: int) -> str:
 
 
 def require_options(group: Mapping[str, Any], label: str) -> None:
-    """ValueError for options of a param group that are not supported."""
     for key, why in (("differentiable", "autograd does not follow the step"),
                      ("capturable", "its counts of steps are not on the device")):
         if group.get(key):
@@ -58,8 +57,6 @@ def require_options(group: Mapping[str, Any], label: str) -> None:
 
 
 class Settlement:
-    """Makes the plans of the parameters in `groups`, whose state is in `entries`."""
-
     def __init__(self, kind: int, groups: Sequence[dict[str, Any]], entries: dict[Any, dict[str, Any]],
                  master_weights: bool) -> None:
         self._kind, self._groups, self._entries, self._master_weights = kind, groups, entries, master_weights
@@ -114,15 +111,20 @@ class Settlement:
             flags &= ~native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY
         state, master_format = format_of(group, p, label)
         codes = codes_of(kind, state, master_format)
+        codes = {**codes, EMA: native.FP32}
         slots = tuple(slot for slot in SLOTS[kind] if hyper.has_slot(kind, slot, group.get("momentum", 0), flags))
-        slots += (REMAINDER,) * (REMAINDER in codes)
+        slots += (EMA,) * bool(group.get("ema_decay")) + (REMAINDER,) * (REMAINDER in codes)
+        if len(slots) > MOST_SLOTS:
+            raise ValueError(f"{label} would have the state {', '.join(slots)}, and {MOST_SLOTS} of these are possible:"
+                             " leave out ema_decay, or have master_weights instead of a split master")
         names = {slot: names_of(slot, codes[slot]) for slot in slots}
         device = local(p).device
         key = Key(kind, flags, slots, tuple(codes[slot] for slot in slots), hyper.MASTER[master_format],
                   self._master_weights and p.dtype in NARROW, grad.dtype == torch.float64,
                   "cpu" if device.type == "cpu" else str(device), (), ())
         return Recipe(key, codes, names, tuple(itertools.chain.from_iterable(names.values())),
-                      group.get("initial_accumulator_value", 0.0), master_format is not None or state != "fp32")
+                      group.get("initial_accumulator_value", 0.0),
+                      master_format is not None or state != "fp32" or EMA in slots)
 
     def _add(self, recipe: Recipe, ranks: tuple[Any, Any] | None, number: int, label: str, p: Any, grad: Any) -> None:
         """Adds a parameter to those that step with it. `ranks` is None if it is plain, and like its gradient."""
@@ -133,6 +135,10 @@ class Settlement:
         steps, made = self._state(recipe, entry, p, label)
         if key.master:
             entry[MASTER] = p.detach().float() if entry.get(MASTER) is None else fitted(entry[MASTER], p)
+        if EMA in recipe.slots and entry.get(EMA) is None:
+            # The first step of all replaces it; later ones go on from the parameters.
+            wide = torch.float64 if p.dtype == torch.float64 else torch.float32
+            entry[EMA] = torch.empty_like(p, dtype=wide, requires_grad=False).copy_(entry.get(MASTER, p).detach())
         if is_new and (entry or recipe.slots):
             self._entries[p] = entry
             self._new.append(p)
@@ -191,13 +197,13 @@ class Settlement:
             if self._kind == native.NADAM:
                 entry["mu_product"] = torch.tensor(1.0, device="cpu")
             for slot in slots:
-                if slot != REMAINDER:
+                if slot not in (REMAINDER, EMA):
                     entry.update(fresh(p, slot, codes[slot], recipe.initial))
             return 0, _NOTHING
         if self._kind == native.RMSPROP and "momentum_buffer" in slots and entry.get("momentum_buffer") is None:
             # Centered, the library has a buffer that PyTorch has with momentum alone.
             entry.update(fresh(p, "momentum_buffer", codes["momentum_buffer"]))
         for name in ("step", *recipe.names):
-            if name not in entry:
+            if name not in entry and name != EMA:
                 raise ValueError(f"the state of {label} has no {name!r}; it has {', '.join(map(str, entry))}")
         return int(entry["step"]), _NOTHING

@@ -20,7 +20,6 @@ def dtensor() -> Any:
 
 
 def is_dtensor(tensor: Any) -> bool:
-    """Whether it is one, or of a subclass."""
     if type(tensor) is torch.nn.Parameter or type(tensor) is torch.Tensor:
         return False
     kind = dtensor()
@@ -78,6 +77,5 @@ def is_made_for_a_part() -> bool:
 
 
 def overflow_groups(groups: Iterable[Any], found_inf: Any) -> None:
-    """The largest `found_inf` of the ranks of these groups."""
     for group in groups:
         torch.distributed.all_reduce(found_inf, torch.distributed.ReduceOp.MAX, group=group)

@@ -29,7 +29,6 @@ class _TorchContext(Context):
 
 
 def context_of(device: str) -> Context:
-    """The context for tensors on a device."""
     if device != "cpu":
         return default_context(device)
     # A child has none of the threads of its parent, whose contexts must not be joined there.

@@ -1,35 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gradscaler and gradscaler.torch on a GPU: streams, graphs, memory, and that nothing waits for the device."""
+"""gradscaler and gradscaler.torch on a GPU: streams, graphs, memory, devices, and that nothing waits for the device.
+
+What does not need a device is tested by tests/python/test_torch*.py, which scripts/gpu runs with CUDA tensors.
+"""
 
 import contextlib
 import gc
+import io
 import warnings
 
 import pytest
-from on_device import DEVICE, all_same_bits, alone_and_together, needs_gpu, same_bits
-from torch_common import (
-    CLASSES,
-    HALF,
-    KINDS,
-    MODES,
-    SHAPES,
-    batch_of,
-    gst,
-    loss_of,
-    model_of,
-    params_of,
-    quiet,
-    set_grads,
-    skip_unless_there,
-    state_of,
-    torch,
-)
+from on_device import DEVICE, ON_GPU, alone_and_together, needs_gpu, require_device, same_bits
 
 import gradscaler as gs
+from conftest import library
 
-pytestmark = quiet
+torch = library("torch", "cpu")
+
+from gradscaler import torch as gst  # noqa: E402
+
+require_device(torch.cuda.is_available(), "PyTorch")
+# Of graphs and side streams, whose models were made in the default stream.
+pytestmark = pytest.mark.filterwarnings("ignore:.*AccumulateGrad")
+HALF = torch.float16
+KINDS = {"SGD": dict(lr=0.05, momentum=0.9, weight_decay=0.01), "AdamW": dict(lr=0.01, amsgrad=True),
+         "LAMB": dict(lr=0.01)}
+SHAPES = [(1,), (33, 65), (4, 3, 3, 3), (0, 5), (1000,), (70_001,)]
 #: A quarter of a second on any GPU so far, or a little more.
 CYCLES = 500_000_000
+
+
+def model_of(seed=0, width=48):
+    torch.manual_seed(seed)
+    layers = [torch.nn.Linear(24, width), torch.nn.LayerNorm(width), torch.nn.GELU(), torch.nn.Linear(width, 5)]
+    return torch.nn.Sequential(*layers).to(DEVICE)
+
+
+def batch_of(step):
+    x = torch.randn(32, 24, generator=torch.Generator().manual_seed(1000 + step))
+    return x.to(DEVICE), torch.tanh(x[:, :5]).to(DEVICE)
+
+
+def loss_of(model, x, y):
+    with torch.autocast(DEVICE, HALF, cache_enabled=False):
+        out = model(x)
+    return torch.nn.functional.mse_loss(out.float(), y)
+
+
+def params_of(shapes, seed=0, device=DEVICE):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.nn.Parameter(torch.randn(shape, generator=generator).to(device)) for shape in shapes]
+
+
+def set_grads(params, seed, scale=1.0, bad=None):
+    generator = torch.Generator().manual_seed(seed)
+    for i, p in enumerate(params):
+        grad = torch.randn(p.shape, generator=generator) * scale
+        if i == bad:
+            grad.view(-1)[grad.numel() // 2] = float("inf")
+        p.grad = grad.to(p.device)
 
 
 # Nothing waits.
@@ -88,23 +117,21 @@ def does_not_wait(optimizer, params, scaler_class, torchs=False):
 @needs_gpu
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("options", [{}, {"max_grad_norm": 0.5}], ids=["plain", "clipped"])
-@pytest.mark.parametrize("scaler_class", CLASSES, ids=["torch", "ours"])
+@pytest.mark.parametrize("scaler_class", [torch.amp.GradScaler, gst.GradScaler], ids=["torch", "ours"])
 def test_a_step_of_the_optimizers_does_not_wait(kind, options, scaler_class):
-    params = params_of(SHAPES, torch.float32)
+    params = params_of(SHAPES)
     does_not_wait(getattr(gst, kind)(params, **{**KINDS[kind], **options}), params, scaler_class)
 
 
 @needs_gpu
-@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad"])
-def test_the_scaler_does_not_wait_with_torchs_fused_optimizers(kind):
-    skip_unless_there(kind, "fused")
-    params = params_of(SHAPES, torch.float32)
-    does_not_wait(getattr(torch.optim, kind)(params, lr=0.01, fused=True), params, gst.GradScaler, torchs=True)
+def test_the_scaler_does_not_wait_with_torchs_fused_optimizers():
+    params = params_of(SHAPES)
+    does_not_wait(torch.optim.AdamW(params, lr=0.01, fused=True), params, gst.GradScaler, torchs=True)
 
 
 @needs_gpu
 def test_the_scaler_of_arrays_does_not_wait():
-    params = [p.detach() for p in params_of(SHAPES, torch.float32)]
+    params = [p.detach() for p in params_of(SHAPES)]
     grads = [torch.randn_like(p).half() for p in params]
     copies = [p.half() for p in params]
     scaler = gs.GradScaler(DEVICE)
@@ -152,7 +179,7 @@ def stream_run(scaler, optimizer_of, stream, delay):
             del filled
         scale = scaler._scale.clone()
     torch.cuda.synchronize()
-    return found, scale
+    return {"params": found, "scale": scale}
 
 
 @needs_gpu
@@ -167,50 +194,15 @@ def test_work_in_a_side_stream_is_ordered(kind):
     runs = [stream_run(gst.GradScaler(DEVICE, init_scale=2.0**14), optimizer_of, stream, delay)
             for stream, delay in ((None, False), (None, True), (torch.cuda.Stream(), True))]
     for run, name in zip(runs[1:], ("default stream", "side stream"), strict=True):
-        same_bits(run[1], runs[0][1], f"{name}: scale")
-        for step, (one, other) in enumerate(zip(run[0], runs[0][0], strict=True)):
-            all_same_bits(one, other, f"{name}, step {step}: param")
+        same_bits(run, runs[0], name)
 
 
 @needs_gpu
-@pytest.mark.parametrize("kind", ["AdamW", "torch"])
-def test_gradients_in_another_order_are_copied_in_the_stream(kind):
-    """The copies are freed at once, and their memory is taken while the step has not run yet."""
-    found = []
-    for device, stream in ((DEVICE, torch.cuda.Stream()), ("cpu", None)):
-        params = params_of([(64, 129), (33, 65)], torch.float32, device=device)
-        grads = [p.detach().t().contiguous().t() for p in params_of([(64, 129), (33, 65)], torch.float32, 5, device)]
-        optimizer = (gst.AdamW(params, lr=0.01) if kind == "AdamW" else
-                     torch.optim.SGD(params, lr=0.01, foreach=False))
-        scaler = gst.GradScaler(device, init_scale=4.0)
-        scaler.scale(torch.ones((), device=device))
-        if stream:
-            torch.cuda.synchronize()
-        with torch.cuda.stream(stream) if stream else contextlib.nullcontext():
-            for _ in range(3):
-                if stream:
-                    torch.cuda._sleep(20_000_000)
-                for p, grad in zip(params, grads, strict=True):
-                    p.grad = grad * 4.0
-                scaler.step(optimizer)
-                optimizer.zero_grad()
-                filled = [torch.full(p.shape, float("nan"), device=device) for p in params for _ in range(3)]
-                scaler.update()
-                del filled
-        if stream:
-            torch.cuda.synchronize()
-        found.append(params)
-    all_same_bits(*found, f"{kind}: param")
-
-
-@needs_gpu
-@pytest.mark.parametrize("kind", ["ours", *MODES])
+@pytest.mark.parametrize("kind", [gst.AdamW, torch.optim.AdamW])
 def test_a_loss_on_the_cpu_of_parameters_on_the_device(kind):
     """The scale is then on the CPU too, and a flag that is copied there must not be read before it has arrived."""
-    params = params_of(SHAPES, torch.float32)
-    optimizer = (gst.AdamW(params, lr=0.01) if kind == "ours" else
-                 torch.optim.AdamW(params, lr=0.01, **MODES[kind]))
-    scaler = gst.GradScaler(DEVICE, init_scale=4.0)
+    params = params_of(SHAPES)
+    optimizer, scaler = kind(params, lr=0.01, fused=True), gst.GradScaler(DEVICE, init_scale=4.0)
     scaler.scale(torch.ones(()))
     for step in range(6):
         set_grads(params, step, 4.0, bad=1 if step % 2 else None)
@@ -253,12 +245,11 @@ def test_arrays_work_in_the_stream_they_were_made_in():
 
 
 @needs_gpu
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_first_step_in_a_side_stream_beside_a_busy_default_stream(kind):
+def test_a_first_step_in_a_side_stream_beside_a_busy_default_stream():
     def stepped(busy):
-        params = params_of(SHAPES, torch.float32)
+        params = params_of(SHAPES)
         set_grads(params, 1, 4.0)
-        optimizer = getattr(gst, kind)(params, **KINDS[kind], max_grad_norm=1.0)
+        optimizer = gst.AdamW(params, max_grad_norm=1.0)
         torch.cuda.synchronize()
         if busy:
             torch.cuda._sleep(200_000_000)
@@ -268,7 +259,7 @@ def test_a_first_step_in_a_side_stream_beside_a_busy_default_stream(kind):
         torch.cuda.synchronize()
         return params
 
-    all_same_bits(stepped(True), stepped(False), "params")
+    same_bits(stepped(True), stepped(False), "params")
 
 
 @needs_gpu
@@ -276,7 +267,7 @@ def test_two_threads_with_streams_of_their_own():
     def work(seed):
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):
-            params = params_of([(64, 129), (33, 65)], torch.float32, seed)
+            params = params_of([(64, 129), (33, 65)], seed)
             optimizer = gst.AdamW(params, lr=0.01, max_grad_norm=1.0)
             scaler = gst.GradScaler(DEVICE, init_scale=4.0)
             scaler.scale(torch.ones((), device=DEVICE))
@@ -289,7 +280,7 @@ def test_two_threads_with_streams_of_their_own():
             return found
 
     alone, together = alone_and_together(work)
-    all_same_bits(together, alone, "thread ")
+    same_bits(together, alone, "thread ")
 
 
 # Graphs.
@@ -305,9 +296,7 @@ def graph_run(scaler_class, optimizer_of, captured):
     side = torch.cuda.Stream()
 
     def iterate():
-        with torch.autocast(DEVICE, HALF, cache_enabled=False):
-            out = model(x)
-        loss = torch.nn.functional.mse_loss(out.float(), y)
+        loss = loss_of(model, x, y)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
@@ -344,7 +333,8 @@ def graph_run(scaler_class, optimizer_of, captured):
         found.append({"loss": loss.detach().clone(), "scale": scaler._scale.clone(),
                       "params": [p.detach().clone() for p in params]})
     torch.cuda.synchronize()
-    return found, state_of(optimizer, params)
+    found.append({"state": [optimizer.state[p]["exp_avg"] for p in params if "exp_avg" in optimizer.state[p]]})
+    return found
 
 
 @needs_gpu
@@ -356,56 +346,12 @@ def test_replays_of_a_graph_equal_eager_iterations(kind):
         name, _, clipped = kind.partition(" ")
         return getattr(gst, name)(params, **KINDS[name], max_grad_norm=1.0 if clipped else None)
 
-    eager, state = graph_run(gst.GradScaler, optimizer_of, False)
-    scales = [float(step["scale"]) for step in eager]
+    eager = graph_run(gst.GradScaler, optimizer_of, False)
+    scales = [float(step["scale"]) for step in eager[:-1]]
     assert scales[4] < scales[3] < scales[-1] * 64, scales
     if kind.startswith("torch"):
-        for step, (one, other) in enumerate(zip(eager, graph_run(CLASSES[0], optimizer_of, False)[0], strict=True)):
-            all_same_bits(one, other, f"beside torch.amp, step {step}: ")
-    replayed, replayed_state = graph_run(gst.GradScaler, optimizer_of, True)
-    for step, (one, other) in enumerate(zip(replayed, eager, strict=True)):
-        all_same_bits(one, other, f"replay {step}: ")
-    all_same_bits(replayed_state, state, "state")
-
-
-@needs_gpu
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_graph_of_the_scaler_of_arrays(kind):
-    results = []
-    for captured in (False, True):
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            params = [p.detach() for p in params_of(SHAPES, torch.float32)]
-            grads = [torch.zeros_like(p, dtype=HALF) for p in params]
-            options = {key: value for key, value in KINDS[kind].items()}
-            optimizer = getattr(gs, kind)(params, grads, **options)
-            scaler = gs.GradScaler(DEVICE, init_scale=8.0, growth_interval=4)
-
-            def iterate(scaler=scaler, optimizer=optimizer):
-                scaler.clip_grad_norm_(optimizer, 1.0)
-                scaler.step(optimizer)
-                scaler.update()
-
-            found = []
-            if captured:
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, stream=stream):
-                    iterate()
-            for step in range(12):
-                values = params_of(SHAPES, torch.float32, 100 + step)
-                for grad, value in zip(grads, values, strict=True):
-                    grad.copy_(value)
-                if step == 5:
-                    grads[1][3, 4] = float("inf")
-                graph.replay() if captured else iterate()
-                found.append([p.clone() for p in params])
-            found.append([torch.tensor([scaler.get_scale(), optimizer.steps, optimizer.skipped_steps])])
-        torch.cuda.synchronize()
-        results.append(found)
-    assert results[0][-1][0].tolist()[1:] == [11.0, 1.0]
-    for step, (one, other) in enumerate(zip(*results[::-1], strict=True)):
-        all_same_bits(one, other, f"replay {step}: param")
+        same_bits(eager, graph_run(torch.amp.GradScaler, optimizer_of, False), "beside torch.amp")
+    same_bits(graph_run(gst.GradScaler, optimizer_of, True), eager, "replayed")
 
 
 @needs_gpu
@@ -432,7 +378,7 @@ def test_a_waiting_call_in_a_capture_is_an_error_and_the_scaler_goes_on():
 @needs_gpu
 @pytest.mark.parametrize("kind", ["gst", "gs", "torch"])
 def test_steps_allocate_nothing(kind):
-    params = params_of(SHAPES, torch.float32)
+    params = params_of(SHAPES)
     grads = [torch.randn_like(p) for p in params]
     if kind == "gs":
         scaler, optimizer = gs.GradScaler(DEVICE), gs.AdamW([p.detach() for p in params], grads, lr=0.01)
@@ -482,3 +428,120 @@ def test_objects_that_are_gone_give_their_memory_back():
     assert after[0] == before[0], f"PyTorch's memory grew from {before[0]} to {after[0]}"
     # The state of one optimizer is 64 MB; pools keep some.
     assert before[1] - after[1] < 2 * (64 << 20), f"the device's free memory fell from {before[1]} to {after[1]}"
+
+
+# Devices.
+
+
+@needs_gpu
+def test_mixed_devices_are_refused_by_name():
+    here, there = torch.zeros(3, device=DEVICE), torch.zeros(3)
+    with pytest.raises(ValueError, match=r"grads\[0\] is on cpu; it must be on cuda:0"):
+        gs.SGD([here], [there])
+    with pytest.raises(ValueError, match=r"grads\['w'\] is on cuda:0; it must be on cpu"):
+        gs.SGD({"w": there}, {"w": here})
+    with pytest.raises(ValueError, match=r"arrays\[1\] is on cpu; it must be on cuda:0"):
+        gs.TensorList([here, there])
+    with pytest.raises(ValueError, match=r"is on cpu; it must be on cuda:0"):
+        gs.ops.cast([there], [here])
+    with pytest.raises(ValueError, match="found_inf|tensors"):
+        gs.ops.unscale_check([here], torch.zeros(()), 0.5)
+    with pytest.raises(ValueError, match="tensors are on cuda:0; norms of these are in the scaler's report"):
+        gs.ops.norm([here])
+    with pytest.raises(gs.GradscalerError):
+        gs.GradScaler("cpu").step(gs.SGD([here], [torch.ones_like(here)]))
+    with pytest.raises(gs.UnavailableError):
+        gs.GradScaler("cuda:63")
+    # Memory that is not where it is said to be.
+    with pytest.raises(gs.InvalidArgumentError, match=r"0"):
+        gs.TensorList([(there.data_ptr(), 3, "float32", "cuda:0")])
+    with pytest.raises(gs.InvalidArgumentError, match=r"0"):
+        gs.TensorList([(here.data_ptr(), 3, "float32")])
+
+
+@needs_gpu
+def test_parameters_on_two_devices_in_one_optimizer():
+    found = []
+    for kind in (gst.AdamW, torch.optim.AdamW):
+        params = [*params_of([(5,)]), *params_of([(6,)], device="cpu")]
+        optimizer = kind(params, lr=0.01)
+        for step in range(4):
+            set_grads(params, step)
+            optimizer.step()
+        found.append(params)
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+        assert one.device == other.device
+
+
+@needs_gpu
+def test_a_reducer_sums_in_the_stream():
+    side = torch.cuda.Stream()
+    called = []
+
+    def double(values):
+        called.append(values.stream)
+        with torch.cuda.stream(torch.cuda.ExternalStream(values.stream)):
+            torch.as_tensor(values, device=DEVICE).mul_(4.0)
+
+    with torch.cuda.stream(side):
+        params, grads = [torch.zeros(4, device=DEVICE)], [torch.full((4,), 2.0, device=DEVICE)]
+        optimizer = gs.SGD(params, grads, lr=1.0)
+        scaler = gs.GradScaler(DEVICE, init_scale=1.0)
+        scaler.set_reducer(double)
+        scaler.clip_grad_norm_(optimizer, 4.0)
+        scaler.step(optimizer)
+        # Over four ranks of the same gradients the norm is 8.
+        assert scaler.report(optimizer).grad_norm == 8.0
+        scaler.update()
+        side.synchronize()
+    torch.testing.assert_close(params[0], torch.full((4,), -1.0, device=DEVICE))
+    assert called == [side.cuda_stream]
+
+
+def test_the_current_device_is_the_default():
+    for device in ("cuda", "cuda:0", torch.device("cuda")) if ON_GPU else ("cpu",):
+        scaler = gst.GradScaler(device) if isinstance(device, str) else gst.GradScaler()
+        p = torch.nn.Parameter(torch.ones(3, device=device))
+        scaler.scale(p.sum()).backward()
+        optimizer = gst.SGD([p], lr=1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        assert p.tolist() == [0.0] * 3 and scaler._scale.device == p.device
+        assert gs.GradScaler(device).context.device == ("cuda:0" if ON_GPU else "cpu")
+
+
+@pytest.mark.parametrize("options", [{}, {"state": "8bit"}], ids=str)
+def test_state_goes_to_the_cpu_and_back(options):
+    params = params_of(SHAPES)
+    elsewhere = [torch.nn.Parameter(p.detach().cpu()) for p in params]
+    one, other = (gst.AdamW(found, lr=0.01, **options) for found in (params, elsewhere))
+    for step in range(6):
+        if step in (2, 4):
+            source, target, place = (one, other, "cpu") if step == 2 else (other, one, DEVICE)
+            saved = io.BytesIO()
+            torch.save(source.state_dict(), saved)
+            target.load_state_dict(torch.load(io.BytesIO(saved.getvalue()), map_location=place))
+        for found, optimizer in ((params, one), (elsewhere, other)):
+            set_grads(found, step)
+            optimizer.step()
+        same_bits(params, elsewhere, f"step {step}")
+
+
+def test_checkpoints_of_arrays_go_to_the_cpu_and_back():
+    results = []
+    for route in ((DEVICE, "cpu", DEVICE), ("cpu", "cpu", "cpu")):
+        state, params = None, params_of(SHAPES)
+        for leg, device in enumerate(route):
+            params = [p.detach().to(device) for p in params]
+            grads = [torch.zeros_like(p) for p in params]
+            optimizer, scaler = gs.AdamW(params, grads, lr=0.01), gs.GradScaler(device, init_scale=4.0)
+            if leg:
+                optimizer.load_state_dict(state)
+            for step in range(3):
+                for grad, value in zip(grads, params_of(SHAPES, 10 * leg + step), strict=True):
+                    grad.copy_(value.detach())
+                scaler.step_and_update(optimizer)
+            state = optimizer.state_dict()
+        results.append(params)
+    same_bits(*results, "param")
