@@ -262,15 +262,12 @@ static int64_t gsc_diagnoses_bin(const gsc_diagnoses *diagnoses, int64_t index, 
   return 0;
 }
 
-/* Over tensor `index`, or all tensors together if it is -1. */
-static gsc_recommendation gsc_diagnoses_recommend(const gsc_diagnoses *diagnoses, int64_t index, float current_scale,
-                                                  int32_t dtype) {
+/* Over all tensors together. */
+static gsc_recommendation gsc_diagnoses_recommend(const gsc_diagnoses *diagnoses, float current_scale, int32_t dtype) {
   gsc_recommendation result = {0};
   int64_t sum[GSC_EXPONENT_BINS] = {0};
-  if (index != -1 && !gsc_diagnoses_check(diagnoses, index)) return result;
-  for (int64_t i = 0; i < diagnoses->count; ++i) {
-    if (index != -1 && index != i) continue;
-    for (int32_t b = 0; b < GSC_EXPONENT_BINS; ++b) sum[b] += diagnoses->histograms[i * GSC_EXPONENT_BINS + b];
+  for (int64_t i = 0; i < diagnoses->count * GSC_EXPONENT_BINS; ++i) {
+    sum[i % GSC_EXPONENT_BINS] += diagnoses->histograms[i];
   }
   gsc_record(
       gsc_histogram_recommend_scale(sum, GSC_EXPONENT_BINS, current_scale, dtype, &result.scale, &result.flushed));

@@ -65,7 +65,7 @@ namespace Gradscaler
       {
         for (int i = 0; i < tensors.Length && i < Owners.Count; i++)
         {
-          RequireSameShape(list, i, tensors[i]);
+          RequireSameShape(i, tensors[i]);
         }
         list.SetPointers(array, stream);
       }
@@ -87,21 +87,17 @@ namespace Gradscaler
     }
 
     /// <summary>The library takes addresses only, so that it cannot see a shorter array.</summary>
-    private void RequireSameShape(NativeTensorList list, int index, Tensor tensor)
+    private void RequireSameShape(int index, Tensor tensor)
     {
-      using (var old = new NativeTensor())
+      Tensor old = Owners[index];
+      if (old.Count != tensor.Count || old.DType != tensor.DType)
       {
-        list.Get(index, old);
-        if (old.Count != tensor.Count || old.Dtype != (int)tensor.DType)
-        {
-          throw new InvalidArgumentException("tensors[" + index + "] has count " + tensor.Count + " and dtype "
-                                             + tensor.DType + ", the list has " + old.Count + " and "
-                                             + (DType)old.Dtype);
-        }
-        if (Owners[index].ScaleAddress != tensor.ScaleAddress)
-        {
-          throw new InvalidArgumentException("tensors[" + index + "] has other scales than the list: make a new list");
-        }
+        throw new InvalidArgumentException("tensors[" + index + "] has count " + tensor.Count + " and dtype "
+                                           + tensor.DType + ", the list has " + old.Count + " and " + old.DType);
+      }
+      if (old.ScaleAddress != tensor.ScaleAddress)
+      {
+        throw new InvalidArgumentException("tensors[" + index + "] has other scales than the list: make a new list");
       }
     }
 
@@ -166,7 +162,7 @@ namespace Gradscaler
     /// </summary>
     public Recommendation Recommend(float currentScale, DType dtype)
     {
-      using (NativeRecommendation one = diagnoses.Recommend(-1, currentScale, (int)dtype))
+      using (NativeRecommendation one = diagnoses.Recommend(currentScale, (int)dtype))
       {
         return new Recommendation(one);
       }
