@@ -1,23 +1,27 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the goals of all committed results side by side into docs/dev/goals.md.
+"""Writes the goals of all committed results into docs/dev/goals.md.
 
   benchmarks/compare.py [--check]
 
-Reads benchmarks/results/*/cpu.json.xz and replaces the text between the markers. A cell has the least and the greatest
-of a goal's cases, the number of cases that miss its last aim, and the number of these that a measured limit explains.
---check exits with 1 if the page is out of date.
+Reads benchmarks/results/*/cpu.json.xz and the H200's rows, and replaces the text between the markers. A cell of the
+CPU's table has the least and the greatest of a goal's cases, the number of cases that miss its last aim, and the number
+of these that a measured limit explains. --check exits with 1 if the page is out of date.
 """
 import argparse
 import pathlib
+import re
 import sys
 
 import records
 import table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "benchmarks/gpu"))
+import goals  # noqa: E402
+
 PAGE = ROOT / "docs/dev/goals.md"
-BEGIN, END = "<!-- benchmarks/compare.py -->\n", "<!-- end -->\n"
+PART = r"(?<=<!-- {} -->\n).*?(?=<!-- end -->\n)"
 
 
 def cell(goal):
@@ -48,14 +52,26 @@ def side_by_side():
     return "\n".join(table.table(["", "goal, at least", *columns], rows))
 
 
+def on_gpu():
+    with records.opened(ROOT / "benchmarks/results/nvidia-h200/raw.jsonl.xz") as file:
+        judged = goals.judge(goals.join(file))
+    cases = {}
+    for g in judged:
+        if g["measured"] is not None:
+            missed = "" if g["verdict"] == "met" else ", missed"
+            cases.setdefault((g["goal"], f"{g['figure']} {g['asked for']} {g['limit']:g}"), []).append(
+                f"{g['case']}: {g['measured']:.3g}{missed}")
+    return "\n".join(table.table(["", "goal", "H200"], [[*key, "; ".join(found)] for key, found in cases.items()]))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     page = PAGE.read_text()
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    fresh = before + BEGIN + side_by_side() + END + after
+    fresh = page
+    for name, text in (("cpu", side_by_side()), ("gpu", on_gpu())):
+        fresh = re.sub(PART.format(name), lambda _, text=text: text, fresh, flags=re.S)
     if arguments.check:
         sys.exit("docs/dev/goals.md: run benchmarks/compare.py" if fresh != page else 0)
     PAGE.write_text(fresh)

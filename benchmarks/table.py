@@ -49,10 +49,6 @@ class Row:
     def __getitem__(self, counter):
         return self.raw[counter]
 
-    def ratio(self, counter):
-        """As a cell of a table: empty where a run of an earlier version has no such reference."""
-        return f"{self.raw[counter]:.2f}" if counter in self.raw else ""
-
 
 def grouped(runs, key):
     groups = {}
@@ -243,61 +239,19 @@ def machine(results):
     return lines + [""]
 
 
-def reference_name(row):
-    return next(name for name in ("read", "fill", "copy", "memcpy") if f"vs_{name}" in row.raw)
+def against(numbers):
+    """Its speed over that of its references."""
+    return ", ".join(f"{value:.2f} {name.removeprefix('vs_')}" for name, value in numbers.items()
+                     if name.startswith("vs_") and name != "vs_gradscaler")
 
 
-def by_operation(results):
-    largest = results.sizes[-1]
-    head = ["operation", "against"] + [f"{what}, {t} thread{'s' * (t > 1)}" for t in results.threads
-                                       for what in ("GB/s", "ratio")]
-    rows = []
-    for key in dict.fromkeys(r.key for r in results.rows if r.log2):
-        found = [results.find(key, t, largest) for t in results.threads]
-        if all(found):
-            name = reference_name(found[0])
-            rows.append([key, name] + [text for r in found for text in (f"{r['GBps']:.1f}", f"{r['vs_' + name]:.2f}")])
-    return table(head, rows)
-
-
-def by_size(results, threads):
-    rows = []
-    for key in dict.fromkeys(r.key for r in results.rows if r.log2 and not r.key.startswith("huge/")):
-        found = [results.find(key, threads, s) for s in results.sizes]
-        rows.append([key] + [f"{r['GBps']:.1f}" if r else "" for r in found])
-    for name, key in (("best plain read", "check/fp32"), ("best copy", "step/adamw/fp32"), ("best fill", "zero/fp32")):
-        found = [results.find(key, threads, s) for s in results.sizes]
-        if any(found):
-            rows.append([name] + [f"{r[reference_name(r) + '_GBps']:.1f}" if r else "" for r in found])
-    return table(["operation"] + [size_text(s) for s in results.sizes], rows)
-
-
-def by_model(results):
-    rows = []
-    for key in results.keys("model"):
-        for t in results.threads:
-            r = results.find(key, t)
-            skipped = results.find(key.replace("model/", "skipped/"), t)
-            if r:
-                rows.append([key.removeprefix("model/"), t, time_text(r["us"]), f"{r['GBps']:.1f}",
-                             r.ratio(COPY), r.ratio("vs_flat"), r.ratio("vs_separate"),
-                             f"{time_text(skipped['us'])} ({1 / skipped['vs_check']:.2f})" if skipped else ""])
-    return table(["tensors and layout", "threads", "tail", "GB/s", "against the best copy", "against one flat tensor",
-                  "against separate calls", "skipped step (against its check)"], rows)
-
-
-def by_peer(results):
-    rows = [[c["model"], c["threads"], time_text(c["gradscaler_us"]), time_text(c["torch_us"]),
-             f"{c['vs_torch']:.2f}", time_text(c["numpy_us"]) if "numpy_us" in c else "",
-             f"{c['vs_numpy']:.2f}" if "vs_numpy" in c else ""] for c in results.cases]
-    return table(["tail, fp32", "threads", "gradscaler", "PyTorch", "times its speed", "NumPy", "times its speed"],
-                 rows)
-
-
-def overheads(results):
-    rows = [[r.key.removeprefix("overhead/"), r.threads, time_text(r["us"])] for r in results.rows
-            if r.key.startswith("overhead/")]
-    return table(["call", "threads", "time"], rows)
+def all_rows(results):
+    """A line for each benchmark at the largest size."""
+    rows = [[r.key, r.threads, f"{r['GBps']:.1f} GB/s" if "GBps" in r.raw else time_text(r["us"]), against(r.raw)]
+            for r in results.rows if r.log2 in (None, results.sizes[-1])]
+    rows += [[f"tail of {case['model']}, fp32", case["threads"], time_text(case["gradscaler_us"]), against(case)]
+             for case in results.cases]
+    return table(["benchmark", "threads", "", "against"], rows)
 
 
 def markdown(results):
@@ -307,16 +261,7 @@ def markdown(results):
     out += ["## Goals", ""] + table(["goal", "case", "measured", "aims", "limit", "of the limit"],
                                          goal_lines(results))
     if results.sizes:
-        out += [f"## Operations at {size_text(results.sizes[-1])}", ""]
-        out += by_operation(results)
-    if results.keys("model"):
-        out += ["## Step tails of whole models", ""] + by_model(results)
-    if results.peers:
-        out += ["## Against PyTorch and NumPy", ""] + by_peer(results)
-    if results.keys("overhead"):
-        out += ["## Calls on one tensor of 16 elements, and plans", ""] + overheads(results)
-    for threads in results.threads if results.sizes else []:
-        out += [f"## GB/s by size, {threads} thread{'s' * (threads > 1)}", ""] + by_size(results, threads)
+        out += [f"## All, at {size_text(results.sizes[-1])}", ""] + all_rows(results)
     for row in results.left_out:
         out.append(f"Left out: {row.key}, {row.threads} thread(s): {row.error}")
     return "\n".join(out).rstrip() + "\n"

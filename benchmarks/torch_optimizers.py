@@ -7,15 +7,14 @@
 
 For every list of parameters, in turn and on the same tensors: `step` is optimizer.step() on gradients that stay where
 they are; `new gradients` the same after zero_grad() and new ones, as in training; `tail` is unscaling, clip_grad_norm_,
-step and update under a GradScaler, for gradscaler with max_grad_norm= and its own GradScaler. `bare` are the
-library's calls alone, after it has read the addresses of PyTorch's tensors. The order changes from round to round.
+step and update under a GradScaler, for gradscaler with max_grad_norm= and its own GradScaler. The order
+changes from round to round.
 Before anything is timed, all are checked to take the same step; --verify does only that. --output adds to an existing
 file, so that models can be measured one by one; --tables prints its tables. Exit status 77: left out, a module is
 missing.
 """
 import argparse
 import json
-import math
 import os
 import pathlib
 import statistics
@@ -35,13 +34,12 @@ import records  # noqa: E402
 import table  # noqa: E402
 from torch_tail import MODELS  # noqa: E402
 
-from gradscaler.torch._check import Check, clip_factor, product  # noqa: E402
-
 THREADS, SCALE, MAX_NORM = 2, 2.0, 1.0
 # Parameter, gradient and both moments are read, all but the gradient written.
 STEP_BYTES = 28
 AIMS = {"1000x1024": 8.0, "10000x64": 8.0, "resnet50": 1.5, "gpt2_124m": 1.5}
 CASES = ("step", "new gradients", "tail")
+SIDES = ("gradscaler", "torch fused", "torch foreach")
 
 
 class Side:
@@ -55,9 +53,6 @@ class Side:
         kind = gs.torch.GradScaler if self.ours else torch.amp.GradScaler
         self.scaler = kind("cpu", init_scale=SCALE, growth_interval=1 << 30)
         self.scaler.scale(torch.ones(1))
-
-    def prepare(self):
-        """Before what is timed."""
 
     def step(self):
         self.optimizer.step()
@@ -76,28 +71,6 @@ class Side:
     def set_lr(self, lr):
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-
-
-class Bare(Side):
-    """The library's calls alone: the timed part reads no tensor of PyTorch."""
-
-    def __init__(self, params):
-        super().__init__("gradscaler", params)
-        self.name = "bare"
-
-    def prepare(self):
-        self.optimizer._bind()
-
-    def step(self):
-        for plan in self.optimizer._active:
-            plan.step(None, None)
-
-    def tail(self):
-        scale = torch.tensor(SCALE)
-        check = Check(self.optimizer._checker, self.optimizer._active, scale)
-        factor = product(scale.double().reciprocal(), clip_factor(check, MAX_NORM))
-        for plan in self.optimizer._active:
-            plan.step(factor, check.found_inf[plan.params[0].device])
 
 
 def set_grads(params, values):
@@ -131,13 +104,10 @@ def measure(name, rounds, seconds):
     torch.manual_seed(0)
     params = [torch.nn.Parameter(torch.randn(count) * 0.02) for count in MODELS[name]]
     values = [torch.randn(count) * 1e-3 for count in MODELS[name]]
-    sides = [Side(which, params) for which in ("gradscaler", "torch fused", "torch foreach")]
+    sides = [Side(which, params) for which in SIDES]
     verify(sides, params, values)
     if not rounds:
         return None
-    bare = Bare(params)
-    bare.optimizer.step()
-    sides.append(bare)
     # What the memory gives at the same time: numbers that are read and written back where they are.
     memory, in_place = torch.ones(1 << 26), []
     found = {case: {side.name: [] for side in sides} for case in CASES}
@@ -146,13 +116,11 @@ def measure(name, rounds, seconds):
         for case in CASES:
             if case != "new gradients":
                 set_grads(params, values)
-            for side in sides[round_number % 4:] + sides[:round_number % 4]:
+            for side in sides[round_number % 3:] + sides[:round_number % 3]:
                 if case == "new gradients":
                     side.optimizer.zero_grad()
                     set_grads(params, values)
                 act = side.tail if case == "tail" else side.step
-                with torch.no_grad():
-                    side.prepare()
                 if case == "step":
                     act()  # Once unmeasured, which finds the gradients where they are now.
                 begin = time.perf_counter()
@@ -183,22 +151,17 @@ def tables(results):
              f" {found.get('OMP_WAIT_POLICY') or 'not set'}",
              f"- {found['gradscaler']}", *([f"- {found['earlier']}"] if "earlier" in found else []), "",
              "Milliseconds: the median of the rounds, the fastest in parentheses;"
-             " and how many times as fast `gradscaler.torch.AdamW` is, by medians. Bare: the library's calls alone;"
-             " with them it would be as many times as fast as limit says. GB/s: of a step, which moves"
+             " and how many times as fast `gradscaler.torch.AdamW` is, by medians. GB/s: of a step, which moves"
              f" {STEP_BYTES} bytes a parameter, ours and fused; and of PyTorch multiplying a large tensor in place in"
              " the same rounds.", "",
-             "| parameters | what | gradscaler | fused | foreach | bare | fused / ours | limit | foreach / ours |"
-             " GB/s | aim |", "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |"]
+             "| parameters | what | gradscaler | fused | foreach | fused / ours | foreach / ours | GB/s | aim |",
+             "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"]
     for model, cases in results["models"].items():
         for case, times in cases.items():
-            middle = {side: statistics.median(values) for side, values in times.items()}
-            shown = [f"{middle[side]:.2f} ({min(values):.2f})" for side, values in times.items()]
+            middle = {side: statistics.median(times[side]) for side in SIDES}
+            shown = [f"{middle[side]:.2f} ({min(times[side]):.2f})" for side in SIDES]
             ours, fused = middle["gradscaler"], middle["torch fused"]
-            # Results of before it was measured have none.
-            bare = middle.get("bare", math.nan)
-            shown += ["-"] * ("bare" not in times)
-            shown.extend("-" if math.isnan(ratio) else f"{ratio:.2f}"
-                         for ratio in (fused / ours, fused / bare, middle["torch foreach"] / ours))
+            shown += [f"{middle[side] / ours:.2f}" for side in SIDES[1:]]
             moved = STEP_BYTES * sum(MODELS[model]) / 1e6
             speeds = [moved / ours, moved / fused, results["memory in GB/s"][model]]
             shown.append("" if case == "tail" else ", ".join(f"{speed:.0f}" for speed in speeds))

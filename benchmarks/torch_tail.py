@@ -24,40 +24,18 @@ except ImportError as error:
     print(f"torch_tail: left out, there is no module {error.name}")
     sys.exit(77)
 
-import library  # noqa: E402
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "benchmarks/gpu"))
+import library  # noqa: E402
+import shapes  # noqa: E402
+
 LR, BETA1, BETA2, EPS, WEIGHT_DECAY = 1e-3, 0.9, 0.999, 1e-8, 1e-2
 SCALE = 0.5
 NUMPY_BLOCK = 1 << 17  # elements: a block of every array and both scratch arrays stay in a third-level cache
 
 
-def resnet50():
-    shapes = []
-
-    def convolution(width_in, width_out, kernel):
-        shapes.extend([width_in * width_out * kernel * kernel, width_out, width_out])
-
-    convolution(3, 64, 7)
-    width_in = 64
-    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
-        for block in range(blocks):
-            convolution(width_in, width, 1)
-            convolution(width, width, 3)
-            convolution(width, 4 * width, 1)
-            if block == 0:
-                convolution(width_in, 4 * width, 1)
-            width_in = 4 * width
-    return shapes + [2048 * 1000, 1000]
-
-
-def gpt2_124m(width=768):
-    layer = [width, width, 3 * width * width, 3 * width, width * width, width, width, width, 4 * width * width,
-             4 * width, 4 * width * width, width]
-    return [50257 * width, 1024 * width] + 12 * layer + [width, width]
-
-
-MODELS = {"1000x1024": [1024] * 1000, "10000x64": [64] * 10000, "resnet50": resnet50(), "gpt2_124m": gpt2_124m()}
+MODELS = {"1000x1024": shapes.SETS["1000 x 1024"], "10000x64": shapes.SETS["10000 x 64"],
+          "resnet50": shapes.SETS["ResNet-50"], "gpt2_124m": shapes.SETS["GPT-2 124M"]}
 
 
 class Ours:
@@ -201,8 +179,8 @@ def main():
         return
     result = {"torch": torch.__version__, "numpy": numpy.__version__, "numpy_block": NUMPY_BLOCK,
               "gradscaler": library.Library(arguments.library).build_info(), "cases": []}
-    for model, shapes in MODELS.items():
-        arrays = Arrays(shapes)
+    for model, counts in MODELS.items():
+        arrays = Arrays(counts)
         for threads in (1, 2):
             torch.set_num_threads(threads)
             contenders = {"gradscaler": Ours(arguments.library, arrays, threads), "torch": Torch(arrays)}
@@ -213,7 +191,7 @@ def main():
             seconds = compare(contenders, 3 if arguments.quick else 7, 0.01)
             ratios = {name: s / seconds["gradscaler"] for name, s in seconds.items() if name != "gradscaler"}
             contenders["gradscaler"].close()
-            case = {"model": model, "tensors": len(shapes), "parameters": sum(shapes), "threads": threads}
+            case = {"model": model, "tensors": len(counts), "parameters": sum(counts), "threads": threads}
             case.update({f"{name}_us": s * 1e6 for name, s in seconds.items()})
             case.update({f"vs_{name}": ratio for name, ratio in ratios.items()})
             result["cases"].append(case)

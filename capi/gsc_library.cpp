@@ -43,7 +43,7 @@ static_assert(GSC_ABI_VERSION == 1, "BuildInfo names the ABI");
 void require_no_misuse() {
   const Misuse found = take_misuse();
   if (found.missing == 0 && found.repeated == 0 && !found.threw) return;
-  fail(GSC_ERROR_CALLBACK, Argument("options").field("parallel_for"),
+  fail(GSC_ERROR_CALLBACK, kOptions.field("parallel_for"),
        "%sleft out %d tasks, which the calling thread ran, and ran %d twice or out of range, which had no effect; "
        "the call has done its work",
        found.threw ? "threw an exception, " : "", found.missing, found.repeated);

@@ -15,7 +15,7 @@ namespace {
 /// For calls that change or save an optimizer, which is not possible between the slices of a step.
 class Call : public InCall<Optimizer> {
  public:
-  Call(const gsc_optimizer *optimizer, const Argument &name) : InCall(optimizer, name) { (*this)->require_no_slices(); }
+  explicit Call(const gsc_optimizer *optimizer) : InCall(optimizer, "optimizer") { (*this)->require_no_slices(); }
 };
 
 /// For calls that only read.
@@ -44,13 +44,12 @@ gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimizer_option
     lists.grads = hold(grads, "grads");
     if (model_copy != nullptr) lists.model_copy = hold(model_copy, "model_copy");
     if (state_count < 0 || state_count > kMaxSlots) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "state_count", "is %d; it must be in 0..%d", state_count, kMaxSlots);
+      refuse("state_count", "is %d; it must be in 0..%d", state_count, kMaxSlots);
     }
     if (state_count > 0) require(state, "state");
     const bool uncounted = state != nullptr && state_count == 0;
     if (const int32_t slots = Optimizer::slots_of(o); uncounted && slots > 0) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "state", "is not NULL but state_count is 0; this optimizer has %d state slots",
-           slots);
+      refuse("state", "is not NULL but state_count is 0; this optimizer has %d state slots", slots);
     }
     for (int32_t i = 0; i < state_count; ++i) {
       lists.state[i] = hold(state[i], Argument("state").at(i));
@@ -66,7 +65,7 @@ void gsc_optimizer_destroy(gsc_optimizer *optimizer) { destroy(optimizer); }
 gsc_status gsc_optimizer_add_group(gsc_optimizer *optimizer, int64_t first, int64_t count,
                                    const gsc_optimizer_options *options, int32_t *out_group) {
   return guard(__func__, [&] {
-    const int32_t group = Call(optimizer, "optimizer")->add_group(first, count, read_struct(options, "options"));
+    const int32_t group = Call(optimizer)->add_group(first, count, read_struct(options, "options"));
     if (out_group != nullptr) *out_group = group;
   });
 }
@@ -85,22 +84,20 @@ gsc_status gsc_optimizer_get_options(const gsc_optimizer *optimizer, int32_t gro
 
 gsc_status gsc_optimizer_set_options(gsc_optimizer *optimizer, int32_t group, const gsc_optimizer_options *options,
                                      gsc_stream stream) {
-  return guard(__func__,
-               [&] { Call(optimizer, "optimizer")->set_options(group, read_struct(options, "options"), stream); });
+  return guard(__func__, [&] { Call(optimizer)->set_options(group, read_struct(options, "options"), stream); });
 }
 
 gsc_status gsc_optimizer_set_lr(gsc_optimizer *optimizer, int32_t group, double lr, gsc_stream stream) {
-  return guard(__func__, [&] { Call(optimizer, "optimizer")->set_lr(group, lr, stream); });
+  return guard(__func__, [&] { Call(optimizer)->set_lr(group, lr, stream); });
 }
 
 gsc_status gsc_optimizer_set_device_lr(gsc_optimizer *optimizer, int32_t group, const float *device_lr,
                                        gsc_stream stream) {
-  return guard(__func__,
-               [&] { Call(optimizer, "optimizer")->set_device_lr(group, aligned(device_lr, "device_lr"), stream); });
+  return guard(__func__, [&] { Call(optimizer)->set_device_lr(group, aligned(device_lr, "device_lr"), stream); });
 }
 
 gsc_status gsc_optimizer_set_evaluating(gsc_optimizer *optimizer, int32_t evaluating, gsc_stream stream) {
-  return guard(__func__, [&] { Call(optimizer, "optimizer")->set_evaluating(evaluating, stream); });
+  return guard(__func__, [&] { Call(optimizer)->set_evaluating(evaluating, stream); });
 }
 
 gsc_status gsc_optimizer_get_evaluating(const gsc_optimizer *optimizer, int32_t *out_evaluating) {
@@ -142,7 +139,7 @@ gsc_status gsc_optimizer_get_state(const gsc_optimizer *optimizer, int32_t slot,
   return guard(__func__, [&] {
     const Optimizer &o = optimizer_of(optimizer);
     if (slot < 0 || slot >= o.slot_count()) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "slot", "is %d, but the optimizer has %d state slots", slot, o.slot_count());
+      refuse("slot", "is %d, but the optimizer has %d state slots", slot, o.slot_count());
     }
     if (out_list != nullptr) *out_list = to_handle<gsc_tensor_list>(o.state(slot));
     if (out_name != nullptr) *out_name = o.slot_name(slot);
@@ -159,7 +156,7 @@ gsc_status gsc_optimizer_get_steps_sync(const gsc_optimizer *optimizer, int64_t 
 }
 
 gsc_status gsc_optimizer_set_steps(gsc_optimizer *optimizer, int64_t applied, int64_t skipped, gsc_stream stream) {
-  return guard(__func__, [&] { Call(optimizer, "optimizer")->set_steps(applied, skipped, stream); });
+  return guard(__func__, [&] { Call(optimizer)->set_steps(applied, skipped, stream); });
 }
 
 gsc_status gsc_optimizer_get_tensor_steps_sync(const gsc_optimizer *optimizer, int64_t *out_steps, int64_t count,
@@ -181,7 +178,7 @@ gsc_status gsc_optimizer_set_tensor_steps(gsc_optimizer *optimizer, const int64_
                                           gsc_stream stream) {
   return guard(__func__, [&] {
     if (count > 0) require(steps, "steps");
-    Call(optimizer, "optimizer")->set_tensor_steps(steps, count, stream);
+    Call(optimizer)->set_tensor_steps(steps, count, stream);
   });
 }
 
@@ -189,7 +186,7 @@ gsc_status gsc_optimizer_set_offsets(gsc_optimizer *optimizer, const int64_t *of
                                      gsc_stream stream) {
   return guard(__func__, [&] {
     if (count > 0) require(offsets, "offsets");
-    Call(optimizer, "optimizer")->set_offsets(offsets, count, stream);
+    Call(optimizer)->set_offsets(offsets, count, stream);
   });
 }
 
@@ -198,9 +195,9 @@ gsc_status gsc_optimizer_get_save_size(const gsc_optimizer *optimizer, int64_t *
 }
 
 gsc_status gsc_optimizer_save_sync(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream) {
-  return guard(__func__, [&] { Call(optimizer, "optimizer")->save_sync(require(buffer, "buffer"), size, stream); });
+  return guard(__func__, [&] { Call(optimizer)->save_sync(require(buffer, "buffer"), size, stream); });
 }
 
 gsc_status gsc_optimizer_load_sync(gsc_optimizer *optimizer, const void *buffer, int64_t size, gsc_stream stream) {
-  return guard(__func__, [&] { Call(optimizer, "optimizer")->load_sync(require(buffer, "buffer"), size, stream); });
+  return guard(__func__, [&] { Call(optimizer)->load_sync(require(buffer, "buffer"), size, stream); });
 }

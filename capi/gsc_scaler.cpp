@@ -12,8 +12,12 @@ using namespace gsc::capi;
 
 namespace {
 
-using ScalerCall = InCall<Scaler>;
-using GradsCall = InCall<TensorList>;
+struct ScalerCall : InCall<Scaler> {
+  explicit ScalerCall(const gsc_scaler *scaler) : InCall(scaler, "scaler") {}
+};
+struct GradsCall : InCall<TensorList> {
+  explicit GradsCall(const gsc_tensor_list *grads) : InCall(grads, "grads") {}
+};
 
 /// For calls that only read.
 Scaler &scaler_of(const gsc_scaler *scaler) { return object<Scaler>(scaler, "scaler"); }
@@ -41,38 +45,34 @@ void gsc_scaler_destroy(gsc_scaler *scaler) { destroy(scaler); }
 
 gsc_status gsc_scaler_scale(gsc_scaler *scaler, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
                             gsc_stream stream) {
-  return guard(__func__, [&] { ScalerCall(scaler, "scaler")->scale(src, dst, count, stream); });
+  return guard(__func__, [&] { ScalerCall(scaler)->scale(src, dst, count, stream); });
 }
 
 gsc_status gsc_scaler_unscale(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream) {
-  return guard(__func__, [&] { ScalerCall(scaler, "scaler")->unscale(*GradsCall(grads, "grads"), stream); });
+  return guard(__func__, [&] { ScalerCall(scaler)->unscale(*GradsCall(grads), stream); });
 }
 
 gsc_status gsc_scaler_check(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream) {
-  return guard(__func__, [&] { ScalerCall(scaler, "scaler")->check(*GradsCall(grads, "grads"), stream); });
+  return guard(__func__, [&] { ScalerCall(scaler)->check(*GradsCall(grads), stream); });
 }
 
 gsc_status gsc_scaler_check_range(gsc_scaler *scaler, gsc_tensor_list *grads, int64_t first, int64_t count,
                                   gsc_stream stream) {
-  return guard(__func__,
-               [&] { ScalerCall(scaler, "scaler")->check_range(*GradsCall(grads, "grads"), first, count, stream); });
+  return guard(__func__, [&] { ScalerCall(scaler)->check_range(*GradsCall(grads), first, count, stream); });
 }
 
 gsc_status gsc_scaler_clip_grad_norm(gsc_scaler *scaler, gsc_tensor_list *grads, double max_norm, int32_t norm_type,
                                      gsc_stream stream) {
-  return guard(__func__, [&] {
-    ScalerCall(scaler, "scaler")->clip_grad_norm(*GradsCall(grads, "grads"), max_norm, norm_type, stream);
-  });
+  return guard(__func__, [&] { ScalerCall(scaler)->clip_grad_norm(*GradsCall(grads), max_norm, norm_type, stream); });
 }
 
 gsc_status gsc_scaler_clip_grad_value(gsc_scaler *scaler, gsc_tensor_list *grads, double clip_value,
                                       gsc_stream stream) {
-  return guard(__func__,
-               [&] { ScalerCall(scaler, "scaler")->clip_grad_value(*GradsCall(grads, "grads"), clip_value, stream); });
+  return guard(__func__, [&] { ScalerCall(scaler)->clip_grad_value(*GradsCall(grads), clip_value, stream); });
 }
 
 gsc_status gsc_scaler_step(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream) {
-  return guard(__func__, [&] { ScalerCall(scaler, "scaler")->step(*StepCall(optimizer), stream); });
+  return guard(__func__, [&] { ScalerCall(scaler)->step(*StepCall(optimizer), stream); });
 }
 
 gsc_status gsc_scaler_step_slice(gsc_scaler *scaler, gsc_optimizer *optimizer, int64_t max_bytes, int64_t *out_left,
@@ -89,23 +89,23 @@ gsc_status gsc_scaler_should_step_sync(gsc_scaler *scaler, gsc_tensor_list *grad
                                        gsc_stream stream) {
   return guard(__func__, [&] {
     require(out_apply, "out_apply");
-    *out_apply = ScalerCall(scaler, "scaler")->should_step_sync(*GradsCall(grads, "grads"), stream) ? 1 : 0;
+    *out_apply = ScalerCall(scaler)->should_step_sync(*GradsCall(grads), stream) ? 1 : 0;
   });
 }
 
 gsc_status gsc_scaler_update(gsc_scaler *scaler, gsc_stream stream) {
-  return guard(__func__, [&] { ScalerCall(scaler, "scaler")->update(stream); });
+  return guard(__func__, [&] { ScalerCall(scaler)->update(stream); });
 }
 
 gsc_status gsc_scaler_step_and_update(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream) {
-  return guard(__func__, [&] { ScalerCall(scaler, "scaler")->step_and_update(*StepCall(optimizer), stream); });
+  return guard(__func__, [&] { ScalerCall(scaler)->step_and_update(*StepCall(optimizer), stream); });
 }
 
 gsc_status gsc_scaler_discard(gsc_scaler *scaler, gsc_tensor_list *grads) {
   return guard(__func__, [&] {
-    const ScalerCall s(scaler, "scaler");
+    const ScalerCall s(scaler);
     if (grads != nullptr) {
-      s->discard(*GradsCall(grads, "grads"));
+      s->discard(*GradsCall(grads));
     } else {
       s->discard_all();
     }
@@ -113,7 +113,7 @@ gsc_status gsc_scaler_discard(gsc_scaler *scaler, gsc_tensor_list *grads) {
 }
 
 gsc_status gsc_scaler_set_scale(gsc_scaler *scaler, float scale, gsc_stream stream) {
-  return guard(__func__, [&] { ScalerCall(scaler, "scaler")->set_scale(scale, stream); });
+  return guard(__func__, [&] { ScalerCall(scaler)->set_scale(scale, stream); });
 }
 
 gsc_status gsc_scaler_get_scale_sync(const gsc_scaler *scaler, float *out_scale, gsc_stream stream) {
@@ -168,7 +168,7 @@ gsc_status gsc_scaler_get_state_sync(gsc_scaler *scaler, gsc_scaler_state *out_s
 }
 
 gsc_status gsc_scaler_set_state(gsc_scaler *scaler, const gsc_scaler_state *state, gsc_stream stream) {
-  return guard(__func__, [&] { ScalerCall(scaler, "scaler")->set_state(read_struct(state, "state"), stream); });
+  return guard(__func__, [&] { ScalerCall(scaler)->set_state(read_struct(state, "state"), stream); });
 }
 
 gsc_status gsc_scaler_get_options(const gsc_scaler *scaler, gsc_scaler_options *out_options) {
@@ -176,21 +176,19 @@ gsc_status gsc_scaler_get_options(const gsc_scaler *scaler, gsc_scaler_options *
 }
 
 gsc_status gsc_scaler_set_options(gsc_scaler *scaler, const gsc_scaler_options *options, gsc_stream stream) {
-  return guard(__func__, [&] { ScalerCall(scaler, "scaler")->set_options(read_struct(options, "options"), stream); });
+  return guard(__func__, [&] { ScalerCall(scaler)->set_options(read_struct(options, "options"), stream); });
 }
 
 gsc_status gsc_scaler_set_reducer(gsc_scaler *scaler, const gsc_reducer *reducer) {
   return guard(__func__, [&] {
-    const ScalerCall s(scaler, "scaler");
+    const ScalerCall s(scaler);
     if (reducer == nullptr) {
       s->set_reducer(nullptr);
       return;
     }
     const gsc_reducer copy = read_struct(reducer, "reducer");
-    if (copy.flags != 0)
-      fail(GSC_ERROR_INVALID_ARGUMENT, Argument("reducer").field("flags"), "is %u; no flag is defined", copy.flags);
-    if (copy.all_reduce == nullptr)
-      fail(GSC_ERROR_INVALID_ARGUMENT, Argument("reducer").field("all_reduce"), "is NULL");
+    if (copy.flags != 0) refuse(Argument("reducer").field("flags"), "is %u; no flag is defined", copy.flags);
+    if (copy.all_reduce == nullptr) refuse(Argument("reducer").field("all_reduce"), "is NULL");
     s->set_reducer(&copy);
   });
 }

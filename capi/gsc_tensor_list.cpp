@@ -50,10 +50,7 @@ gsc_status gsc_tensor_list_diagnose_sync(const gsc_tensor_list *list, gsc_tensor
                                          int64_t *out_histogram, int64_t count, gsc_stream stream) {
   return guard(__func__, [&] {
     const InReading<TensorList> l(list, "list");
-    if (count != l->plan().size()) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "count", "is %lld, but the list has %lld tensors", static_cast<long long>(count),
-           static_cast<long long>(l->plan().size()));
-    }
+    l->require_count(count);
     if (count > 0) require(out_diagnosis, "out_diagnosis");
     l->require_elements("list");
     l->precede(CallStream(l->context()->backend(), stream));

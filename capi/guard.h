@@ -60,7 +60,7 @@ gsc_status guard(const char *function, const F &body) noexcept {
 /// Fails if a pointer argument is NULL; returns it.
 template <typename T>
 T *require(T *pointer, const Argument &name) {
-  if (pointer == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, name, "is NULL");
+  if (pointer == nullptr) refuse(name, "is NULL");
   return pointer;
 }
 
@@ -68,8 +68,8 @@ T *require(T *pointer, const Argument &name) {
 template <typename T>
 T *aligned(T *pointer, const Argument &name) {
   if (reinterpret_cast<uintptr_t>(pointer) % alignof(T) != 0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %p, which is not aligned to %u bytes",
-         static_cast<const void *>(pointer), static_cast<unsigned>(alignof(T)));
+    refuse(name, "is %p, which is not aligned to %u bytes", static_cast<const void *>(pointer),
+           static_cast<unsigned>(alignof(T)));
   }
   return pointer;
 }
@@ -85,7 +85,7 @@ template <typename T, typename Handle>
 T &object(const Handle *handle, const Argument &name) {
   auto *base = reinterpret_cast<Object *>(const_cast<Handle *>(require(handle, name)));
   if (base->tag() != T::kTag) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, name, "is a handle of another kind, or has been destroyed");
+    refuse(name, "is a handle of another kind, or has been destroyed");
   }
   return static_cast<T &>(*base);
 }
@@ -154,11 +154,10 @@ template <typename S>
 void require_struct_size(uint32_t size, const Argument &name) {
   if (size == sizeof(S)) return;
   if (size > sizeof(S)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %u, from a newer header than this library, whose struct has %u bytes",
-         size, static_cast<unsigned>(sizeof(S)));
+    refuse(name, "is %u, from a newer header than this library, whose struct has %u bytes", size,
+           static_cast<unsigned>(sizeof(S)));
   }
-  fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %u; set it to the sizeof of the struct, %u", size,
-       static_cast<unsigned>(sizeof(S)));
+  refuse(name, "is %u; set it to the sizeof of the struct, %u", size, static_cast<unsigned>(sizeof(S)));
 }
 
 /// Reads the caller's options struct. `name` is the argument's.

@@ -24,7 +24,7 @@ function(gsc_generate_sources language folder)
   add_custom_command(
     OUTPUT ${arg_OUTPUTS}
     COMMAND ${GSC_PYTHON3} -B ${script} --${language} ${folder}
-    DEPENDS ${script} ${generators}/header.py ${generators}/gen_${language}.py ${arg_SOURCES}
+    DEPENDS ${script} ${generators}/header.py ${generators}/methods.py ${generators}/gen_${language}.py ${arg_SOURCES}
             ${PROJECT_SOURCE_DIR}/include/gradscaler/gradscaler.h
     COMMENT "Sources from gradscaler.h: ${language}" VERBATIM)
 endfunction()

@@ -14,10 +14,11 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <functional>
 #include <gradscaler/gradscaler.hpp>
+#include <iomanip>
+#include <iostream>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -87,8 +88,8 @@ struct Layout {
   int32_t grad;
   int32_t copy;  ///< 0: none
   /// Bytes per element that a check and an AdamW step move.
-  [[nodiscard]] int64_t check_bytes() const { return grad == GSC_FP32 ? 4 : 2; }
-  [[nodiscard]] int64_t apply_bytes() const { return check_bytes() + 24 + (copy != 0 ? 2 : 0); }
+  int64_t check_bytes() const { return grad == GSC_FP32 ? 4 : 2; }
+  int64_t apply_bytes() const { return check_bytes() + 24 + (copy != 0 ? 2 : 0); }
 };
 constexpr Layout kFp32{"fp32 grads", GSC_FP32, 0};
 constexpr Layout kFp16{"fp16 grads", GSC_FP16, 0};
@@ -175,10 +176,10 @@ class Bench {
   explicit Bench(const Settings &settings)
       : settings_(settings),
         context_({.device_type = gradscaler::DeviceType::cuda}),
-        rows_(std::fopen(settings.rows.c_str(), "a")),
+        rows_(settings.rows, std::ios::app),
         deadline_(Clock::now() +
                   std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(settings.seconds))) {
-    if (rows_ == nullptr) throw std::runtime_error("cannot write " + settings.rows);
+    if (!rows_) throw std::runtime_error("cannot write " + settings.rows);
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     check(cudaEventCreateWithFlags(&begin_, 0));
     check(cudaEventCreateWithFlags(&end_, 0));
@@ -191,7 +192,6 @@ class Bench {
     cudaEventDestroy(begin_);
     cudaEventDestroy(end_);
     cudaStreamDestroy(stream_);
-    std::fclose(rows_);
   }
 
   void run() {
@@ -206,39 +206,33 @@ class Bench {
   }
 
  private:
-  [[nodiscard]] int64_t flush_bytes() const { return int64_t{settings_.small ? 4 << 10 : 512 << 20}; }
+  int64_t flush_bytes() const { return int64_t{settings_.small ? 4 << 10 : 512 << 20}; }
   /// Elements of each of four tensors whose arrays of this size total 1 GiB.
-  [[nodiscard]] std::vector<int64_t> large(int64_t size) const {
+  std::vector<int64_t> large(int64_t size) const {
     return std::vector<int64_t>(4, (settings_.small ? int64_t{1} << 12 : int64_t{1} << 28) / size);
   }
-  [[nodiscard]] bool wanted(const std::string &name) const {
+  bool wanted(const std::string &name) const {
     return name.find(settings_.only) != std::string::npos && Clock::now() < deadline_;
   }
 
-  /// Writes a row. `bytes` 0: no bandwidth. `read_us`: of a plain read of the same bytes; 0: none.
-  void add(const std::string &name, const Times &times, int64_t bytes, double read_us = 0.0) {
+  /// Writes a row. `bytes` 0: no bandwidth.
+  void add(const std::string &name, const Times &times, int64_t bytes) {
     const double rate = static_cast<double>(bytes) / times.median / 1e3;
     if (name == "ceiling: copy") copy_rate_ = rate;
-    char line[320];
-    int length = std::snprintf(line, sizeof line, R"({"case": "%s", "us": %.2f, "p10": %.2f, "p90": %.2f)",
-                               name.c_str(), times.median, times.p10, times.p90);
+    std::ostringstream line;
+    line << std::fixed << std::setprecision(2) << R"({"case": ")" << name << R"(", "us": )" << times.median
+         << R"(, "p10": )" << times.p10 << R"(, "p90": )" << times.p90;
     if (bytes != 0) {
-      length += std::snprintf(line + length, sizeof line - static_cast<std::size_t>(length),
-                              R"(, "bytes": %lld, "GB/s": %.1f, "of copy": %.3f)", static_cast<long long>(bytes), rate,
-                              rate / copy_rate_);
+      line << R"(, "bytes": )" << bytes << R"(, "GB/s": )" << rate << std::setprecision(3) << R"(, "of copy": )"
+           << rate / copy_rate_;
     }
-    if (read_us != 0.0) {
-      std::snprintf(line + length, sizeof line - static_cast<std::size_t>(length), R"(, "of read": %.3f)",
-                    read_us / times.median);
-    }
-    std::fprintf(rows_, "%s}\n", line);
-    std::fflush(rows_);
-    std::printf("%s}\n", line);
-    std::fflush(stdout);
+    line << "}\n";
+    rows_ << line.str() << std::flush;
+    std::cout << line.str() << std::flush;
   }
 
-  [[nodiscard]] int warmups() const { return settings_.small ? 1 : 5; }
-  [[nodiscard]] int runs() const { return settings_.small ? 1 : 30; }
+  int warmups() const { return settings_.small ? 1 : 5; }
+  int runs() const { return settings_.small ? 1 : 30; }
 
   /// Times on the device with a cold cache. The host runs ahead: it enqueues while the cache is being flushed.
   /// First the device works for 50 ms: its clocks have fallen while the arrays were allocated.
@@ -283,7 +277,7 @@ class Bench {
   void ceilings() {
     Memory memory;
     const int64_t bytes = settings_.small ? 4 << 10 : int64_t{1} << 30;
-    char *arrays[3];
+    char *arrays[2];
     for (char *&array : arrays) {
       array = memory.take(bytes);
       check(bench::fill_noise(array, GSC_FP32, bytes, 2, stream_));
@@ -295,8 +289,6 @@ class Bench {
     }
     add("ceiling: copy", *best, 2 * bytes);
     add("ceiling: read only", time([&] { check(bench::read(arrays[0], bytes, stream_)); }), bytes);
-    add("ceiling: read 3, write 3",
-        time([&] { check(bench::update(arrays[0], arrays[1], arrays[2], bytes, stream_)); }), 6 * bytes);
   }
 
   /// G1 to G3 and G9: check and step alone, over 1 GiB of gradients.
@@ -307,14 +299,7 @@ class Bench {
     Training training(context_, stream_, OptimizerKind::adamw, counts, layout, offset);
     const int64_t elements = 4 * counts[0];
     if (layout.copy == 0) {
-      // How fast these bytes can be read depends on where they are.
-      const gsc_tensor &first = training.grad_tensors.front();
-      const int64_t bytes = elements * layout.check_bytes();
-      // 16 bytes at a time: misaligned data are read from the address before.
-      const auto *from = reinterpret_cast<const char *>(reinterpret_cast<uintptr_t>(first.data) & ~uintptr_t{15});
-      const Times read = time([&] { check(bench::read(from, bytes, stream_)); });
-      if (offset == 0) add("read only, " + name, read, bytes);
-      add("check, " + name, time([&] { training.check(); }), bytes, read.median);
+      add("check, " + name, time([&] { training.check(); }), elements * layout.check_bytes());
     }
     add("AdamW apply, " + name, time([&] { training.apply(); }), elements * layout.apply_bytes());
   }
@@ -399,7 +384,7 @@ class Bench {
 
   Settings settings_;
   gradscaler::Context context_;
-  std::FILE *rows_;
+  std::ofstream rows_;
   Clock::time_point deadline_;
   Memory memory_;
   cudaStream_t stream_ = nullptr;

@@ -15,7 +15,7 @@ import sys
 
 MODELS = ("GPT-2 XL", "Llama 7B, 1 of 8")
 HALF = "fp16 grads, 16-bit copy"
-COLUMNS = ["case", "us", "p10", "p90", "bytes", "GB/s", "of copy", "of read", "torch us", "times torch"]
+COLUMNS = ["case", "us", "p10", "p90", "bytes", "GB/s", "of copy", "torch us", "times torch"]
 
 
 def wanted():

@@ -7,7 +7,6 @@ namespace bench {
 namespace {
 
 using gsc::cuda::load_once;
-using gsc::cuda::load_streaming;
 using gsc::cuda::store_words;
 using gsc::cuda::Words;
 
@@ -40,23 +39,6 @@ __global__ void read_kernel(const char *from, uint32_t *out, int64_t groups) {
     for (int r = 0; r < kBatch; ++r) all ^= w[r].w[0] ^ w[r].w[1] ^ w[r].w[2] ^ w[r].w[3];
   }
   if (out != nullptr) *out = all;  // never true; keeps the loads
-}
-
-__global__ void update_kernel(char *a, char *b, char *c, int64_t groups) {
-  for (int64_t i = first_group(); i < groups; i += stride()) {
-    Words<16> x = load_streaming<16>(a + i * 16);
-    Words<16> y = load_streaming<16>(b + i * 16);
-    Words<16> z = load_streaming<16>(c + i * 16);
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      x.w[k] += y.w[k];
-      y.w[k] += z.w[k];
-      z.w[k] += x.w[k];
-    }
-    store_words<16>(a + i * 16, x);
-    store_words<16>(b + i * 16, y);
-    store_words<16>(c + i * 16, z);
-  }
 }
 
 /// A sign, one of the eight exponents below 1, and a random mantissa. Two 16-bit elements per word.
@@ -98,10 +80,6 @@ cudaError_t copy(int loads, void *to, const void *from, int64_t bytes, cudaStrea
 cudaError_t read(const void *from, int64_t bytes, cudaStream_t stream) {
   return gsc::cuda::enqueue(read_kernel, blocks(), kThreads, stream, static_cast<const char *>(from),
                             static_cast<uint32_t *>(nullptr), bytes / 16);
-}
-cudaError_t update(void *a, void *b, void *c, int64_t bytes, cudaStream_t stream) {
-  return gsc::cuda::enqueue(update_kernel, blocks(), kThreads, stream, static_cast<char *>(a), static_cast<char *>(b),
-                            static_cast<char *>(c), bytes / 16);
 }
 cudaError_t fill_noise(void *to, int32_t dtype, int64_t bytes, uint32_t seed, cudaStream_t stream) {
   return gsc::cuda::enqueue(noise_kernel, blocks(), kThreads, stream, static_cast<uint32_t *>(to), dtype, bytes / 4,

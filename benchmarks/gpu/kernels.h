@@ -13,8 +13,6 @@ namespace bench {
 cudaError_t copy(int loads, void *to, const void *from, int64_t bytes, cudaStream_t stream);
 /// Reads all of it. Evicts everything else from the cache and leaves no dirty lines.
 cudaError_t read(const void *from, int64_t bytes, cudaStream_t stream);
-/// Reads and writes three arrays.
-cudaError_t update(void *a, void *b, void *c, int64_t bytes, cudaStream_t stream);
 /// Noise of magnitude 2^-8 to 1 in a dtype of the ABI: fp16, bf16 or fp32.
 cudaError_t fill_noise(void *to, int32_t dtype, int64_t bytes, uint32_t seed, cudaStream_t stream);
 

@@ -2,13 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bandwidth that the CUDA backend's launch shapes lose, by a model of the memory bus. Needs no device.
 
-  model.py LAUNCH_SHAPES [--warps]
+  model.py LAUNCH_SHAPES
 
 LAUNCH_SHAPES is the program cuda.launch_shapes of the tests, which asks the library how it divides a list into chunks
 and how many warps share one. The figure of a shape and a pass is the time for its bytes at full bandwidth divided by
 the time of the model: 1 is a pass that saturates the bus throughout. Large passes must reach
-LEAST, and the model must fit what was measured; exit status 1 if not. --warps adds the figures of every number of
-warps.
+LEAST, and the model must fit what was measured; exit status 1 if not.
 
 The model: a team of warps takes its chunks, or parts of them, in turn, as the kernels do, needs OVERHEAD to find each,
 and then moves its bytes. A warp has 2 KB of loads in flight, in a check on sm_120 half of that, with a latency of 0.6
@@ -16,7 +15,6 @@ us: 3.4 KB/us. n busy warps together move n / (n + h) of what the bus could at m
 bandwidth over HALF, which fits the rows of ROWS: times of an H200 that differ by 9 %. The model is compared with them
 first. Bandwidths are nominal ones times the part that an H200 reaches; no other device was measured.
 """
-import argparse
 import heapq
 import json
 import lzma
@@ -144,17 +142,15 @@ def compare_with_rows():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("launch_shapes")
-    parser.add_argument("--warps", action="store_true")
-    options = parser.parse_args()
-    library = Library(options.launch_shapes)
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    library = Library(sys.argv[1])
     worst = compare_with_rows()
     failed = [f"the model is {worst:.3f} from a measured row, at most {FITS}"] if worst > FITS else []
-    for device, (units, blocks, _, _) in DEVICES.items():
+    for device in DEVICES:
         print(f"\n| {device}: figure (warps, parts of a chunk) | " + " | ".join(PASSES) + " |\n|---|" + "---|" * 3)
         for shape, counts in SHAPES.items():
-            row, others = [], {1: [], 2: [], 4: [], 8: []}
+            row = []
             for name, (size, _) in PASSES.items():
                 chunk, part, warps, teams = library.launch(counts, device, name)
                 chunks = parts(counts, chunk, part)
@@ -163,14 +159,7 @@ def main():
                 least, large = (LEAST, 1e8) if name.startswith("AdamW") else (LEAST_CHECK, 2e8)
                 if sum(counts) * size >= large and full / time < least:
                     failed.append(f"{device}, {shape}, {name}: {full / time:.3f}, at least {least}")
-                resident = STEP_BLOCKS if name.startswith("AdamW") else blocks
-                for other in others if options.warps else ():
-                    teams = units * resident * 8 // other
-                    time, full = pass_time(name, device, parts(counts, chunk, chunk), other, teams)
-                    others[other].append(f"{full / time:.3f}")
             print(f"| {shape} | " + " | ".join(row) + " |")
-            for other in others if options.warps else ():
-                print(f"| if {other} | " + " | ".join(others[other]) + " |")
     for line in failed:
         print("below the floor:", line)
     return 1 if failed else 0

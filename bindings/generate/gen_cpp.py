@@ -13,7 +13,7 @@ def make_cpp(enums):
 #ifndef GRADSCALER_CPP_ENUMS_HPP
 #define GRADSCALER_CPP_ENUMS_HPP
 //
-// The enumerations of gradscaler.h as types. {header.NOTE}
+// The enumerations of gradscaler.h as types; it describes each value. {header.NOTE}
 //
 #include <gradscaler/gradscaler.h>
 
@@ -24,11 +24,14 @@ namespace gradscaler {{
     for enum in enums:
         if enum.name in NOT_IN_CPP:
             continue
-        lines += ["", *header.slashes(enum.comment, ""), f"enum class {enum.name} : int32_t {{"]
-        for i, (constant, name, text) in enumerate(enum.items):
-            comma = "," if i + 1 < len(enum.items) else ""
-            lines += [*header.slashes(text, "  "), f"  {name.lower()} = {constant}{comma}"]
-        lines.append("};")
+        items = [f"{name.lower()} = {constant}" for constant, name, _ in enum.items]
+        head = f"enum class {enum.name} : int32_t {{"
+        lines += ["", *header.slashes(enum.comment, "")]
+        line = f"{head} {', '.join(items)} }};"
+        if len(line) <= header.WIDTH:
+            lines.append(line)
+        else:
+            lines += [head, *(f"  {item}," for item in items[:-1]), f"  {items[-1]}", "};"]
     return "\n".join([*lines, "", "}  // namespace gradscaler", "", "#endif  // GRADSCALER_CPP_ENUMS_HPP", ""])
 
 
@@ -43,58 +46,27 @@ def type_of(field):
 
 
 def fields(struct):
-    lines = []
-    for field, value in struct.defaults():
-        if field.enum:
-            value = f"{field.enum.name}::{value.lower()}"
-        lines += [*comment(struct, field), f"{type_of(field)} {field.name} = {value};"]
-    return lines
+    return [f"{type_of(field)} {field.name} = {field.enum.name + '::' + value.lower() if field.enum else value};"
+            for field, value in struct.defaults()]
 
 
 def optional_fields(struct):
-    return [line for field in struct.fields
-            for line in (*comment(struct, field),
-                         f"std::optional<{type_of(field)}> {field.name} = std::nullopt;")]
+    return [f"std::optional<{type_of(field)}> {field.name} = std::nullopt;" for field in struct.fields]
 
 
-def to_c(struct):
-    def value(field):
-        if field.enum:
-            return f"static_cast<int32_t>({field.name})"
-        return f"{field.name} ? 1 : 0" if field.boolean else field.name
-
-    return [f"c.{field.name} = {value(field)};" for field in struct.fields]
-
-
-def optional_to_c(struct):
-    def statement(field):
-        if field.enum:
-            return f"if ({field.name}) c.{field.name} = static_cast<int32_t>(*{field.name});"
-        return f"c.{field.name} = {field.name}.value_or(c.{field.name});"
-
-    return [statement(field) for field in struct.fields]
-
-
-def from_c(struct):
-    def value(field):
-        if field.enum:
-            return f"static_cast<{field.enum.name}>(c.{field.name})"
-        return f"c.{field.name} != 0" if field.boolean else f"c.{field.name}"
-
-    return [f"options.{field.name} = {value(field)};" for field in struct.fields]
+def pairs(struct):
+    return [f"visit(options.{field.name}, c.{field.name});" for field in struct.fields]
 
 
 def getters(handle):
     lines = []
     for getter in handle.getters:
-        lines += [*comment(handle, getter), f"{getter.ctype} get_{getter.name}() const {{",
-                  f"  {getter.ctype} value = 0;", f"  detail::check({getter.function}(get(), &value));",
-                  "  return value;", "}"]
+        lines += [*comment(handle, getter), f"{getter.ctype} get_{getter.name}() const {{ "
+                  f"return detail::read({getter.function}, get()); }}"]
     return lines
 
 
-EMITTERS = {"getters": getters, "fields": fields, "optional_fields": optional_fields, "to_c": to_c,
-            "optional_to_c": optional_to_c, "from_c": from_c}
+EMITTERS = {"getters": getters, "fields": fields, "optional_fields": optional_fields, "pairs": pairs}
 
 
 def files(text, root):

@@ -2,6 +2,7 @@
 """C#: the enumerations, and the fields of options, reports and states, which the build makes. Part of
 scripts/gen-api."""
 import header
+import methods
 
 TYPES = {"float": "float", "double": "double", "int32_t": "int", "int64_t": "long"}
 
@@ -14,11 +15,16 @@ def summary(text):
     return ["/// <summary>", *header.wrapped(text, "/// "), "/// </summary>"]
 
 
-def comment(struct, text):
-    def member(kind, name):
-        return f"{kind}.{header.pascal(header.method(name))}"
+# Methods that are not called like their functions.
+NAMES = {"GradScaler.Check": "GradScaler.CheckGrads"}
 
-    return summary(header.words(text, struct, header.pascal, member, spell_enum, "IntPtr.Zero"))
+
+def comment(struct, text, null="IntPtr.Zero"):
+    def member(kind, name):
+        name = f"{kind}.{header.pascal(header.method(name))}"
+        return NAMES.get(name, name)
+
+    return summary(header.words(text, struct, header.pascal, member, spell_enum, null))
 
 
 def spell_enum(kind, name):
@@ -57,7 +63,7 @@ def make_class(text, name, emitter):
     if emitter == values:
         first = [*comment(kind, kind.text), f"public sealed class {header.CLASSES[name]}"]
     else:
-        first = [f"partial class {header.CLASSES.get(name, 'Optimizer')}"]
+        first = [f"partial class {header.CLASSES.get(name) or PARTIAL[name]}"]
     return ["", *first, "{", *(f"  {line}" for line in emitter(kind)), "}"]
 
 
@@ -116,9 +122,52 @@ def getters(handle):
     return lines[1:]
 
 
+# C#'s type of an argument of a method, and what the native method gets.
+ARGUMENTS = {"list": ("TensorList", 'TensorList.HandleOf({0}, "{0}")'),
+             "optimizer": ("Optimizer", 'Check.NotNull({0}, "{0}").Handle'),
+             "struct": ("{1}", 'Check.NotNull({0}, "{0}").Handle'),
+             "tensors": ("Tensor[]", 'Tensor.Array({0}, "{0}")'), "numbers": ("long[]", "Numbers.Of({0})"),
+             "scalar": ("DeviceScalar", 'DeviceScalar.{2}s({0}, "{0}")'), "flag": ("bool", "{0} ? 1 : 0"),
+             "enum": ("{1}", "(int){0}"), "number": ("{2}", "{0}")}
+
+
+def calls(owner):
+    """Methods that call a function of their name."""
+    lines = []
+    static = owner.name == "gsc_ops"
+    for method in methods.methods_of(owner.name, owner.header):
+        parameters, values, arrays = ["Context context"] * static, [], []
+        for argument in method.arguments:
+            name = header.camel(argument.name)
+            type_ = TYPES.get(argument.ctype, "")
+            type_ = type_ if argument.kind == "number" else type_.capitalize()
+            kind, value = (part.format(name, argument.type, type_) for part in ARGUMENTS[argument.kind])
+            parameters.append(f"{kind} {name}" + f" = {kind}.L2" * (argument.kind == "enum"))
+            if argument in method.arrays:
+                absent = f"{name} == null ? null : " * argument.optional
+                arrays.append(f"using (var {name}Array = {absent}{value})")
+                value = f"{name}Array"
+            values.append(value)
+        name = header.pascal(method.name)
+        call = f"self.{name}({', '.join([*values, 'stream'])});"
+        name = NAMES.get(f"GradScaler.{name}", name).split(".")[-1]
+        text = method.words(method.text, header.camel, header.pascal)
+        lines += ["", *comment(owner, text, "null"), f"public {'static ' * static}void {name}("
+                  + ", ".join([*parameters, "IntPtr stream = default(IntPtr)"]) + ")", "{",
+                  f"  var self = {'Context.HandleOf(context)' if static else 'Handle'};",
+                  *(f"  {line}" for line in [*arrays, *(["{", f"  {call}", "}"] if arrays else [call])]),
+                  *(f"  GC.KeepAlive({header.camel(argument.name)});" for argument in method.scalars), "}"]
+    return lines[1:]
+
+
+def optimizer(handle):
+    return [*getters(handle), "", *calls(handle)]
+
+
 CLASSES = {"gsc_scaler_options": properties, "gsc_optimizer_options": properties, "gsc_scaler_state": properties,
            "gsc_report": values, "gsc_history_entry": values, "gsc_device_state": values,
-           "gsc_tensor_diagnosis": values, "gsc_optimizer": getters}
+           "gsc_tensor_diagnosis": values, "gsc_optimizer": optimizer, "gsc_scaler": calls, "gsc_ops": calls}
+PARTIAL = {"gsc_optimizer": "Optimizer", "gsc_scaler": "GradScaler", "gsc_ops": "Ops"}
 
 
 def sources(text, _):

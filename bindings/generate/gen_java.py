@@ -5,6 +5,7 @@ import re
 import textwrap
 
 import header
+import methods
 
 # Classes that have nothing by hand.
 WHOLE = ("gsc_history_entry", "gsc_device_state", "gsc_tensor_diagnosis")
@@ -27,8 +28,7 @@ def make_java(enum, enums):
     lines += ["", f"  {enum.name}(int code{', int size' if sized else ''}) {{", "    this.code = code;"]
     lines += (["    this.size = size;"] if sized else []) + ["  }", ""]
     if sized:
-        lines += ["  /**", "   * Bytes of one element.", "   *", "   * @return 1, 2, 4 or 8", "   */",
-                  "  public int size() {", "    return size;", "  }", ""]
+        lines += ["  /** Bytes of one element. */", "  public int size() {", "    return size;", "  }", ""]
     lines += ["  int code() {", "    return code;", "  }", "", f"  static {enum.name} of(int code) {{",
               f"    for ({enum.name} value : values()) {{", "      if (value.code == code) {", "        return value;",
               "      }", "    }"]
@@ -40,9 +40,9 @@ def make_java(enum, enums):
 
 def doc(text, indent):
     line = f"{indent}/** {text} */"
-    if len(line) <= header.WIDTH:
+    if len(line) <= header.WIDTH - 4:
         return [line]
-    body = textwrap.wrap(text, header.WIDTH, initial_indent=f"{indent} * ", subsequent_indent=f"{indent} * ")
+    body = textwrap.wrap(text, header.WIDTH - 4, initial_indent=f"{indent} * ", subsequent_indent=f"{indent} * ")
     return [f"{indent}/**", *body, f"{indent} */"]
 
 
@@ -56,7 +56,8 @@ def comment(struct, text):
         kind, name = METHODS.get(function, (kind, header.camel(header.method(name))))
         return f"{{@link {kind}#{name}}}"
 
-    text = header.words(text, struct, header.camel, member, "{{@link {}#{}}}".format, "0")
+    null = "null" if struct.name in ("gsc_scaler", "gsc_optimizer", "gsc_ops") else "0"
+    text = header.words(text, struct, header.camel, member, "{{@link {}#{}}}".format, null)
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -90,10 +91,10 @@ def accessors(struct):
             elif field.boolean:
                 value = "value ? 1 : 0"
             body = f"handle.set{header.pascal(field.name)}({value});"
-        lines += ["/**", *header.wrapped(comment(struct, field.text), " * "), " *", " * @return the value", " */",
-                  f"public {type_of(field)} {name}() {{", f"  return {get(struct, field, 'handle')};", "}", "",
-                  "/**", f" * Sets {{@link #{name}()}}.", " *", " * @param value the new value", " * @return this",
-                  " */", f"public {kind} {name}({type_of(field)} value) {{", f"  {body}", "  return this;", "}", ""]
+        lines += [*doc(comment(struct, field.text), ""), f"public {type_of(field)} {name}() {{",
+                  f"  return {get(struct, field, 'handle')};", "}", "",
+                  f"/** Sets {{@link #{name}()}}; returns this. */",
+                  f"public {kind} {name}({type_of(field)} value) {{", f"  {body}", "  return this;", "}", ""]
     if struct.flags:
         lines += ["private void set(int bit, boolean value) {",
                   "  handle.setFlags(value ? handle.getFlags() | bit : handle.getFlags() & ~bit);", "}", ""]
@@ -109,8 +110,7 @@ def to_string(kind, names):
             lines[-1] += " + " + piece
         else:
             lines.append(f"      + {piece}")
-    return ["/**", " * For messages.", " *", " * @return every value by its name", " */", "@Override",
-            "public String toString() {", *lines, "}"]
+    return ["/** Every value by its name, for messages. */", "@Override", "public String toString() {", *lines, "}"]
 
 
 def values(struct):
@@ -121,8 +121,8 @@ def values(struct):
     lines += ["", f"{kind}(Native{kind} from) {{"]
     lines += [f"  {header.camel(field.name)} = {get(struct, field, 'from')};" for field in everything] + ["}"]
     for field in everything:
-        lines += ["", "/**", *header.wrapped(comment(struct, header.addressed(field)), " * "), " *",
-                  " * @return the value", " */", f"public {type_of(field)} {header.camel(field.name)}() {{",
+        lines += ["", *doc(comment(struct, header.addressed(field)), ""),
+                  f"public {type_of(field)} {header.camel(field.name)}() {{",
                   f"  return {header.camel(field.name)};", "}"]
     return lines
 
@@ -133,8 +133,7 @@ def kinds(struct):
     for kind in header.kinds_of(struct.enums):
         name = header.enum_pascal(kind.constant)
         name = name.lower() if name[:2].isupper() else name[0].lower() + name[1:]
-        lines += ["", "/**", *header.wrapped(comment(struct, kind.text), " * "), " *", " * @return its defaults", " */",
-                  f"public static OptimizerOptions {name}() {{",
+        lines += ["", *doc(comment(struct, kind.text), ""), f"public static OptimizerOptions {name}() {{",
                   f"  return new OptimizerOptions(OptimizerKind.{kind.constant});", "}"]
     return lines[1:]
 
@@ -143,8 +142,49 @@ def getters(handle):
     lines = []
     for getter in handle.getters:
         name = header.camel(getter.name)
-        lines += ["", "/**", *header.wrapped(comment(handle, getter.text), " * "), " *", " * @return the value", " */",
-                  f"public {TYPES[getter.ctype]} {name}() {{", f"  return handle().{name}();", "}"]
+        lines += ["", *doc(comment(handle, getter.text), ""), f"public {TYPES[getter.ctype]} {name}() {{",
+                  f"  return handle().{name}();", "}"]
+    return lines[1:]
+
+
+# Java's type of an argument of a method, and what the native method gets.
+ARGUMENTS = {"list": ("TensorList", 'TensorList.handleOf({0}, "{0}")'),
+             "optimizer": ("Optimizer", 'Check.notNull({0}, "{0}").handle()'),
+             "struct": ("{1}", 'Check.notNull({0}, "{0}").handle()'),
+             "tensors": ("Tensor[]", 'Tensor.array({0}, "{0}")'), "numbers": ("long[]", "Numbers.of({0})"),
+             "scalar": ("DeviceScalar", 'DeviceScalar.{2}s({0}, "{0}")'), "flag": ("boolean", "{0} ? 1 : 0"),
+             "enum": ("{1}", 'Check.notNull({0}, "{0}").code()'), "number": ("{2}", "{0}")}
+NATIVE = {"tensors": "NativeTensorArray", "numbers": "NativeNumbers"}
+
+
+def calls(owner):
+    """Methods that call a function of their name."""
+    lines = []
+    static = owner.name == "gsc_ops"
+    for method in methods.methods_of(owner.name, owner.header):
+        parameters, values, arrays = ["Context context"] * static, [], []
+        for argument in method.arguments:
+            kind, value = (part.format(header.camel(argument.name), argument.type, TYPES.get(argument.ctype))
+                           for part in ARGUMENTS[argument.kind])
+            optional = argument.optional * "@Nullable "
+            kind = kind.replace("[]", f" {optional}[]") if optional and "[" in kind else optional + kind
+            parameters.append(f"{kind} {header.camel(argument.name)}")
+            if argument in method.arrays:
+                name = f"{header.camel(argument.name)}Array"
+                absent = f"{argument.name} == null ? null : " * argument.optional
+                arrays.append(f"{NATIVE[argument.kind]} {name} = {absent}{value}")
+                value = name
+            values.append(value)
+        call = f"self.{header.camel(method.name)}({', '.join([*values, 'stream'])});"
+        body = [f"final {'NativeContext' if static else f'Native{owner.name[4:].capitalize()}'} self = "
+                + ("Context.handleOf(context);" if static else "handle();")]
+        body += [f"try ({'; '.join(arrays)}) {{", f"  {call}", "}"] if arrays else [call]
+        body += [f"java.lang.ref.Reference.reachabilityFence({header.camel(argument.name)});"
+                 for argument in method.scalars]
+        text = comment(owner, method.words(method.text, header.camel, header.camel))
+        lines += ["", "// gen-api: overload", *doc(text, ""),
+                  f"public {'static ' * static}void {header.camel(method.name)}("
+                  + ", ".join([*parameters, "long stream"]) + ") {", *(f"  {line}" for line in body), "}"]
     return lines[1:]
 
 
@@ -206,10 +246,11 @@ def make_exception(name, status, text):
     return "\n".join(lines) + (OF_JAVA if base else OWN).format(name=name, status=status)
 
 
-EMITTERS = {"getters": getters, "getter_names": getter_names, "accessors": accessors, "kinds": kinds, "values": values}
+EMITTERS = {"calls": calls, "getters": getters, "getter_names": getter_names, "accessors": accessors, "kinds": kinds,
+            "values": values}
 MARKED = re.compile(header.MARK, re.M)
-OVERLOAD = re.compile(r"^  // gen-api: overload\n(?P<doc>  /\*\*\n.*?   \*/\n)(?P<head>  public .*?) \{\n", re.S | re.M)
-STREAM = "   * @param stream CUDA stream to enqueue on; ignored on the CPU\n"
+OVERLOAD = re.compile(r"^  // gen-api: overload\n(?P<doc>  /\*\*.*?\*/\n)(?P<head>  public .*?) \{\n", re.S | re.M)
+PUBLIC = re.compile(r"^(.*)\n *public ", re.M)
 
 
 def overload(match):
@@ -219,12 +260,12 @@ def overload(match):
     short = re.sub(r"(,\s+)?long stream\)$", ")", head)
     words = re.fullmatch(r"public (?:static )?(\S+) (\w+)\((.*)\)", " ".join(short.split()))
     short = re.sub(r"\b(long|boolean)\[\] (\w+)\)$", r"\1... \2)", short)
-    if STREAM not in text or short == head or not words:
-        raise SystemExit(f"gen-api: no overload of {head.strip()}")
+    if short == head or not words:
+        header.fail(f"no overload of {head.strip()}")
     result, name, parameters = words.groups()
     arguments = [parameter.split()[-1] for parameter in parameters.split(", ") if parameter] + ["0"]
     body = f"{'return ' * (result != 'void')}{name}({', '.join(arguments)});"
-    return f"{text.replace(STREAM, '')}{short} {{\n    {body}\n  }}\n\n{text}{head} {{\n"
+    return f"{text}{short} {{\n    {body}\n  }}\n\n{text}{head} {{\n"
 
 
 def sources(text, root):
@@ -241,8 +282,11 @@ def sources(text, root):
     found |= {f"{header.CLASSES[name]}.java": make_class(header.Struct(name, text, enums)) for name in WHOLE}
     for path in (root / FOLDER).glob("*.java"):
         if path.name in found:
-            raise SystemExit(f"gen-api: the build makes {path.name}")
+            header.fail(f"the build makes {path.name}")
         found[path.name] = OVERLOAD.sub(overload, MARKED.sub(fill, path.read_text()))
         if "gen-api:" in found[path.name]:
-            raise SystemExit(f"gen-api: {path} has a mark that is not understood")
+            header.fail(f"{path} has a mark that is not understood")
+        for before in PUBLIC.findall(found[path.name]):
+            if not before.endswith("*/") and before.strip()[:1] != "@":
+                header.fail(f"{path} has something public without a comment after `{before.strip()}`")
     return found

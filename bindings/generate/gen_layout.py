@@ -3,39 +3,22 @@
 structs and constants must all be there, without gaps; new enumerators are appended. Part of scripts/gen-api."""
 import re
 
+from header import fail, structs_of
+
 NUMBERS = "tests/abi/layout.inc"
 SIZES = {"char": 1, "int32_t": 4, "uint32_t": 4, "float": 4, "gsc_status": 4, "int64_t": 8, "double": 8}
 
 
-def fail(message):
-    raise SystemExit(f"gen-api: {message}")
-
-
 def numbers_of(text):
     """({struct: size}, {struct: {field: offset}}, {constant: value as written})."""
-    sizes = {name: int(size) for name, size in re.findall(r"^GSC_LAYOUT_SIZE\((\w+), (\d+)\)", text, re.M)}
-    offsets = {name: {} for name in sizes}
-    for name, field, offset in re.findall(r"^GSC_LAYOUT_FIELD\((\w+), (\w+), (\d+)\)", text, re.M):
-        offsets.setdefault(name, {})[field] = int(offset)
+    sizes, offsets = {}, {}
+    for name, body in re.findall(r"^#define GSC_STRUCT (\w+)\n(.*?)^#undef", text, re.M | re.S):
+        if size := re.search(r"^GSC_LAYOUT_SIZE\((\d+)\)", body, re.M):
+            sizes[name] = int(size[1])
+        offsets[name] = {field: int(offset)
+                         for field, offset in re.findall(r"^GSC_LAYOUT_FIELD\((\w+), (\d+)\)", body, re.M)}
     values = dict(re.findall(r"^GSC_LAYOUT_VALUE\((\w+), (-?\w+)\)", text, re.M))
     return sizes, offsets, values
-
-
-def structs_of(header):
-    """{name: [(declared type, field, elements)]}."""
-    structs = {}
-    for name, body in re.findall(r"^(?:typedef )?struct (gsc_\w+) \{(.*?)^\}", header, re.S | re.M):
-        body = re.sub(r"/\*.*?\*/", "", body, flags=re.S)
-        fields = []
-        for declaration in (" ".join(d.split()) for d in body.split(";")):
-            if not declaration:
-                continue
-            parts = re.fullmatch(r"(.*?[ *])(\w+)(?:\[(\d+)\])?", declaration)
-            if not parts:
-                fail(f"cannot read the field `{declaration}` of {name}")
-            fields.append((parts[1].strip(), parts[2], int(parts[3] or 1)))
-        structs[name] = fields
-    return structs
 
 
 def append_values(header, numbers):
@@ -59,10 +42,10 @@ def check(header, numbers):
     differ = sorted((structs.keys() ^ (sizes.keys() - {"gsc_api"})) | (set(constants) ^ values.keys()))
     if differ:
         fail(f"{', '.join(differ)}: in one of gradscaler.h and {NUMBERS} only")
-    for name, fields in structs.items():
-        if [field for _, field, _ in fields] != list(offsets[name]):
+    for name, (_, fields) in structs.items():
+        if [field for _, field, _, _ in fields] != list(offsets[name]):
             fail(f"{NUMBERS} does not have the fields of {name} in the header's order")
         # What is not in SIZES is a pointer, to data or to a function.
-        ends = [offsets[name][field] + SIZES.get(kind, 8) * elements for kind, field, elements in fields]
+        ends = [offsets[name][field] + SIZES.get(kind, 8) * int(elements or 1) for kind, field, elements, _ in fields]
         if ends != [*offsets[name].values()][1:] + [sizes[name]]:
             fail(f"{name} has a gap; {NUMBERS} and the header disagree")

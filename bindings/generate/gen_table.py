@@ -1,7 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The function table of the C ABI: include/gradscaler/api.h and capi/api_table.cpp. Used by scripts/gen-api."""
+"""The function table of the C ABI: capi/functions.txt, include/gradscaler/api.h and capi/api_table.cpp. Part of
+scripts/gen-api."""
+
+import re
+
+from header import fail, functions_of
 
 WIDTH = 120
+FUNCTIONS = "capi/functions.txt"
+API_H = "include/gradscaler/api.h"
+TABLE = "capi/api_table.cpp"
+# The function that returns the table is not in it.
+NOT_IN_TABLE = "gsc_library_get_api"
+
+FUNCTIONS_HEAD = """\
+# The functions of the C ABI in the order of the table gsc_api (include/gradscaler/api.h), gsc_library_get_api left out.
+# Append-only: never remove, rename or reorder a line of a published release. scripts/gen-api appends new functions
+# of gradscaler.h at the end, under a `release` line of the header's version.
+"""
+
+
+def releases_of(root):
+    """functions.txt as [(release, [names])]."""
+    releases = []
+    for number, line in enumerate((root / FUNCTIONS).read_text().splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        if line.startswith("release "):
+            releases.append((line.split()[1], []))
+        elif re.fullmatch(r"gsc_\w+", line) and releases:
+            releases[-1][1].append(line)
+        else:
+            fail(f"{FUNCTIONS}:{number}: cannot read `{line}`")
+    return releases
+
+
+def names(root):
+    """The functions of the table, in its order."""
+    return [name for _, names in releases_of(root) for name in names]
+
+
+def append_new(releases, functions, version):
+    """Adds the functions that the list lacks; a listed function that the header lost is an error."""
+    listed = [name for _, names in releases for name in names]
+    if len(set(listed)) != len(listed):
+        fail(f"{FUNCTIONS} has a name twice")
+    declared = {f.name for f in functions}
+    gone = [name for name in listed if name not in declared]
+    if gone:
+        fail(f"{', '.join(gone)}: in {FUNCTIONS} but not in gradscaler.h; published functions stay")
+    new = [f.name for f in functions if f.name != NOT_IN_TABLE and f.name not in listed]
+    if new:
+        if not releases or releases[-1][0] != version:
+            releases.append((version, []))
+        releases[-1][1].extend(new)
+    return releases
+
+
+def make_functions(releases):
+    blocks = ["\n".join([f"release {release}"] + names) + "\n" for release, names in releases]
+    return FUNCTIONS_HEAD + "\n" + "\n".join(blocks)
 
 
 def field_name(function_name):
@@ -104,3 +163,11 @@ extern "C" const gsc_api *gsc_library_get_api(uint32_t abi_version) {
 }
 """.splitlines()
     return "\n".join(lines) + "\n"
+
+
+def files(text, root):
+    """{path: text} of the three."""
+    functions, version = functions_of(text)
+    releases = append_new(releases_of(root), functions, version)
+    return {FUNCTIONS: make_functions(releases), API_H: make_header(releases, {f.name: f for f in functions}),
+            TABLE: make_source(releases)}

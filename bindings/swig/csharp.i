@@ -60,22 +60,12 @@ SWIGEXPORT int SWIGSTDCALL CSharp_gsc_set_reducer(void *scaler, gsc_all_reduce_f
   $result = $1;
 }
 %typemap(csout, excode = "") gsc_status { if ($imcall != 0) NativeError.ThrowPending(); }
-%define GSC_VALUE(TYPE, CSTYPE)
-%typemap(csout, excode = "") TYPE {
-    CSTYPE result = $imcall;
+%typemap(csout, excode = "")
+    int32_t, int, uint32_t, unsigned int, int64_t, long, long long, float, double {
+    var result = $imcall;
     NativeError.ThrowPending();
     return result;
   }
-%enddef
-GSC_VALUE(int32_t, int)
-GSC_VALUE(int, int)
-GSC_VALUE(uint32_t, uint)
-GSC_VALUE(unsigned int, uint)
-GSC_VALUE(int64_t, long)
-GSC_VALUE(long, int)
-GSC_VALUE(long long, long)
-GSC_VALUE(float, float)
-GSC_VALUE(double, double)
 %typemap(csout, excode = "") SWIGTYPE * {
     global::System.IntPtr address = $imcall;
     NativeError.ThrowPending();
@@ -97,16 +87,9 @@ GSC_VALUE(double, double)
   }
 
 /* Fields. */
-%define GSC_FIELD(TYPE, CSTYPE)
-%typemap(csvarout, excode = "") TYPE %{
+%typemap(csvarout, excode = "") int32_t, uint32_t, int64_t, float, double %{
     get { return $imcall; }
 %}
-%enddef
-GSC_FIELD(int32_t, int)
-GSC_FIELD(uint32_t, uint)
-GSC_FIELD(int64_t, long)
-GSC_FIELD(float, float)
-GSC_FIELD(double, double)
 
 /* Addresses. */
 %typemap(ctype) void *ADDRESS "void *"

@@ -44,11 +44,11 @@ GSC_COUNTED_OBJECT(gsc_tensor_list, TensorList)
 GSC_COUNTED_OBJECT(gsc_scaler, GradScaler)
 GSC_COUNTED_OBJECT(gsc_optimizer, Optimizer)
 
-%define GSC_COUNTED_CALL(TYPE, RESULT, RETURN)
+%define GSC_COUNTED_CALL(TYPE, RETURN)
 %typemap(csout, excode = "") TYPE {
     global::System.Runtime.InteropServices.HandleRef swigCPtr = Uses.Begin(this);
     try {
-      RESULT result = $imcall;
+      var result = $imcall;
       NativeError.ThrowPending();
       return RETURN;
     } finally {
@@ -56,13 +56,13 @@ GSC_COUNTED_OBJECT(gsc_optimizer, Optimizer)
     }
   }
 %enddef
-GSC_COUNTED_CALL(int, int, result)
-GSC_COUNTED_CALL(int32_t, int, result)
-GSC_COUNTED_CALL(int64_t, long, result)
-GSC_COUNTED_CALL(float, float, result)
-GSC_COUNTED_CALL(double, double, result)
-GSC_COUNTED_CALL(const char *, global::System.IntPtr, Text.FromNative(result))
-GSC_COUNTED_CALL(SWIGTYPE *, global::System.IntPtr, new $csclassname(result, $owner))
+GSC_COUNTED_CALL(int, result)
+GSC_COUNTED_CALL(int32_t, result)
+GSC_COUNTED_CALL(int64_t, result)
+GSC_COUNTED_CALL(float, result)
+GSC_COUNTED_CALL(double, result)
+GSC_COUNTED_CALL(const char *, Text.FromNative(result))
+GSC_COUNTED_CALL(SWIGTYPE *, new $csclassname(result, $owner))
 %typemap(csout, excode = "") gsc_status {
     global::System.Runtime.InteropServices.HandleRef swigCPtr = Uses.Begin(this);
     try {

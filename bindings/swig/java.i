@@ -123,25 +123,9 @@ JNIEXPORT void JNICALL Java_io_github_gradscaler_NativeCallsJNI_prepareReport(JN
   if ($1 != GSC_OK) gsc_pending = $1;
   if (gsc_java_failed(jenv)) return $null;
 }
-%typemap(out) int32_t, int {
+%typemap(out) int32_t, int, uint32_t, unsigned int, int64_t, long, long long, float, double {
   if (gsc_java_failed(jenv)) return $null;
-  $result = (jint)$1;
-}
-%typemap(out) uint32_t, unsigned int {
-  if (gsc_java_failed(jenv)) return $null;
-  $result = (jlong)$1;
-}
-%typemap(out) int64_t, long, long long {
-  if (gsc_java_failed(jenv)) return $null;
-  $result = (jlong)$1;
-}
-%typemap(out) float {
-  if (gsc_java_failed(jenv)) return $null;
-  $result = (jfloat)$1;
-}
-%typemap(out) double {
-  if (gsc_java_failed(jenv)) return $null;
-  $result = (jdouble)$1;
+  $result = $1;
 }
 %typemap(out) SWIGTYPE * {
   if (gsc_java_failed(jenv)) return $null;

@@ -94,7 +94,7 @@
 
 %extend gsc_numbers {
   gsc_numbers(int64_t count) { return gsc_numbers_new(count); }
-  ~gsc_numbers() { gsc_numbers_free($self); }
+  ~gsc_numbers() { free($self); }
   int64_t count_() { return $self->count; }
   int64_t get_(int64_t index) {
     const int64_t *number = gsc_numbers_at($self, index);
@@ -137,7 +137,7 @@
 }
 
 %extend gsc_diagnoses {
-  ~gsc_diagnoses() { gsc_diagnoses_free($self); }
+  ~gsc_diagnoses() { free($self); }
   int64_t count_() { return $self->count; }
   gsc_tensor_diagnosis get_(int64_t index) { return gsc_diagnoses_at($self, index); }
   int64_t histogram_(int64_t index, int32_t bin) { return gsc_diagnoses_bin($self, index, bin); }
@@ -147,7 +147,7 @@
 }
 
 %extend gsc_history {
-  ~gsc_history() { gsc_history_free($self); }
+  ~gsc_history() { free($self); }
   int64_t count_() { return $self->count; }
   gsc_history_entry get_(int64_t index) { return gsc_history_at($self, index); }
 }

@@ -135,24 +135,16 @@ static gsc_status gsc_rebind(gsc_tensor_list *list, const gsc_tensor_array *arra
 
 /* Numbers on their way into or out of a call, one per tensor. */
 typedef struct gsc_numbers {
-  int64_t *items;
   int64_t count;
+  int64_t items[];
 } gsc_numbers;
 
-static void gsc_numbers_free(gsc_numbers *numbers) {
-  if (!numbers) return;
-  free(numbers->items);
-  free(numbers);
-}
-
 static gsc_numbers *gsc_numbers_new(int64_t count) {
-  gsc_numbers *numbers = (gsc_numbers *)gsc_swig_allocate(1, sizeof *numbers);
-  if (!numbers) return NULL;
-  numbers->count = count > 0 ? count : 0;
-  numbers->items = (int64_t *)gsc_swig_allocate(count, sizeof *numbers->items);
-  if (numbers->items) return numbers;
-  gsc_numbers_free(numbers);
-  return NULL;
+  gsc_numbers *numbers;
+  if (count < 0) count = 0;
+  numbers = (gsc_numbers *)gsc_swig_allocate(1, (int64_t)sizeof *numbers + count * (int64_t)sizeof *numbers->items);
+  if (numbers) numbers->count = count;
+  return numbers;
 }
 
 static int64_t *gsc_numbers_at(gsc_numbers *numbers, int64_t index) {
@@ -185,7 +177,7 @@ static gsc_numbers *gsc_tensor_steps_read(const gsc_optimizer *optimizer, gsc_st
   gsc_numbers *numbers = gsc_numbers_new(count);
   if (numbers && gsc_record(gsc_optimizer_get_tensor_steps_sync(optimizer, numbers->items, count, stream)))
     return numbers;
-  gsc_numbers_free(numbers);
+  free(numbers);
   return NULL;
 }
 
@@ -204,27 +196,20 @@ static gsc_status gsc_write_options(gsc_scaler *scaler, const gsc_scaler_options
 
 /* A copy of a scaler's history. */
 typedef struct gsc_history {
-  gsc_history_entry *entries;
   int64_t count;
+  gsc_history_entry entries[];
 } gsc_history;
-
-static void gsc_history_free(gsc_history *history) {
-  if (!history) return;
-  free(history->entries);
-  free(history);
-}
 
 static gsc_history *gsc_history_read(gsc_scaler *scaler, gsc_stream stream) {
   int64_t available = 0;
   if (!gsc_record(gsc_scaler_get_history_sync(scaler, NULL, 0, &available, stream))) return NULL;
-  gsc_history *history = (gsc_history *)gsc_swig_allocate(1, sizeof *history);
+  gsc_history *history =
+      (gsc_history *)gsc_swig_allocate(1, (int64_t)sizeof *history + available * (int64_t)sizeof *history->entries);
   if (!history) return NULL;
-  history->entries = (gsc_history_entry *)gsc_swig_allocate(available, sizeof *history->entries);
-  if (history->entries &&
-      gsc_record(gsc_scaler_get_history_sync(scaler, history->entries, available, &history->count, stream))) {
+  if (gsc_record(gsc_scaler_get_history_sync(scaler, history->entries, available, &history->count, stream))) {
     return history;
   }
-  gsc_history_free(history);
+  free(history);
   return NULL;
 }
 
@@ -235,11 +220,11 @@ static gsc_history_entry gsc_history_at(const gsc_history *history, int64_t inde
   return none;
 }
 
-/* What gsc_tensor_list_diagnose_sync found in each tensor of a list. */
+/* What gsc_tensor_list_diagnose_sync found in each tensor of a list: `histograms` follow `items`. */
 typedef struct gsc_diagnoses {
-  gsc_tensor_diagnosis *items;
-  int64_t *histograms;
   int64_t count;
+  int64_t *histograms;
+  gsc_tensor_diagnosis items[];
 } gsc_diagnoses;
 
 /* A loss scale and the share of values that it still loses. */
@@ -248,28 +233,18 @@ typedef struct gsc_recommendation {
   double flushed;
 } gsc_recommendation;
 
-static void gsc_diagnoses_free(gsc_diagnoses *diagnoses) {
-  if (!diagnoses) return;
-  free(diagnoses->items);
-  free(diagnoses->histograms);
-  free(diagnoses);
-}
-
 static gsc_diagnoses *gsc_diagnoses_read(const gsc_tensor_list *list, gsc_stream stream) {
   int64_t count = 0;
   if (!gsc_record(gsc_tensor_list_get_count(list, &count))) return NULL;
-  gsc_diagnoses *diagnoses = (gsc_diagnoses *)gsc_swig_allocate(1, sizeof *diagnoses);
+  const int64_t each = (int64_t)(sizeof(gsc_tensor_diagnosis) + GSC_EXPONENT_BINS * sizeof(int64_t));
+  gsc_diagnoses *diagnoses = (gsc_diagnoses *)gsc_swig_allocate(1, (int64_t)sizeof *diagnoses + count * each);
   if (!diagnoses) return NULL;
   diagnoses->count = count;
-  diagnoses->items = (gsc_tensor_diagnosis *)gsc_swig_allocate(count, sizeof *diagnoses->items);
-  if (diagnoses->items) {
-    diagnoses->histograms = (int64_t *)gsc_swig_allocate(count, GSC_EXPONENT_BINS * sizeof *diagnoses->histograms);
-  }
-  if (diagnoses->items && diagnoses->histograms &&
-      gsc_record(gsc_tensor_list_diagnose_sync(list, diagnoses->items, diagnoses->histograms, count, stream))) {
+  diagnoses->histograms = (int64_t *)(diagnoses->items + count);
+  if (gsc_record(gsc_tensor_list_diagnose_sync(list, diagnoses->items, diagnoses->histograms, count, stream))) {
     return diagnoses;
   }
-  gsc_diagnoses_free(diagnoses);
+  free(diagnoses);
   return NULL;
 }
 

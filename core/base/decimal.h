@@ -2,7 +2,10 @@
 // Numbers in messages: as printf writes them, but with a decimal point in every locale. Messages take them by %s.
 #pragma once
 
+#include <concepts>
 #include <cstdio>
+
+#include "core/base/error.h"
 
 namespace gsc {
 
@@ -11,8 +14,8 @@ class Decimal {
  public:
   explicit Decimal(double value) : Decimal(value, "%g") {}
   /// With its sign, also if it is positive.
-  [[nodiscard]] static Decimal with_sign(double value) { return {value, "%+g"}; }
-  [[nodiscard]] const char *c_str() const { return text_; }
+  static Decimal with_sign(double value) { return {value, "%+g"}; }
+  const char *c_str() const { return text_; }
 
  private:
   Decimal(double value, const char *format) {
@@ -35,5 +38,13 @@ class Decimal {
 
   char text_[48];
 };
+
+/// Refuses an argument: "is 3; it must be `rule`".
+[[noreturn]] inline void refuse_value(const Argument &name, double value, const char *rule) {
+  refuse(name, "is %s; it must be %s", Decimal(value).c_str(), rule);
+}
+[[noreturn]] inline void refuse_value(const Argument &name, std::integral auto value, const char *rule) {
+  refuse(name, "is %lld; it must be %s", static_cast<long long>(value), rule);
+}
 
 }  // namespace gsc

@@ -16,7 +16,7 @@ namespace gsc {
 class Literal {
  public:
   consteval Literal(const char *text) : text_(text) {}  // NOLINT(google-explicit-constructor): meant to convert
-  [[nodiscard]] constexpr const char *text() const { return text_; }
+  constexpr const char *text() const { return text_; }
 
  private:
   const char *text_;
@@ -28,25 +28,25 @@ class Argument {
  public:
   consteval Argument(const char *name) : name_(name) {}  // NOLINT(google-explicit-constructor): meant to convert
   /// The entry of an array other than tensors.
-  [[nodiscard]] constexpr Argument at(int64_t index) const {
+  constexpr Argument at(int64_t index) const {
     Argument entry = *this;
     entry.index_ = index;
     return entry;
   }
   /// The tensor of a list, or of an array of tensors.
-  [[nodiscard]] constexpr Argument tensor(int64_t index) const {
+  constexpr Argument tensor(int64_t index) const {
     Argument entry = *this;
     entry.tensor_ = index;
     return entry;
   }
   /// The field of a struct.
-  [[nodiscard]] constexpr Argument field(Literal name) const {
+  constexpr Argument field(Literal name) const {
     Argument member = *this;
     if (has_fields_) member.field_ = name.text();
     return member;
   }
   /// For an array whose entries are values of a field of tensors.
-  [[nodiscard]] constexpr Argument without_fields() const {
+  constexpr Argument without_fields() const {
     Argument bare = *this;
     bare.has_fields_ = false;
     return bare;
@@ -55,13 +55,13 @@ class Argument {
   /// As it stands in sentences: "state[1][7].dtype".
   class Text {
    public:
-    [[nodiscard]] const char *c_str() const { return text_; }
+    const char *c_str() const { return text_; }
 
    private:
     friend class Argument;
     char text_[128];  // names are literals, and far shorter
   };
-  [[nodiscard]] Text text() const {
+  Text text() const {
     Text out;
     char *at = out.text_;
     const auto room = [&] { return static_cast<std::size_t>(out.text_ + sizeof out.text_ - at); };
@@ -71,9 +71,7 @@ class Argument {
     if (*field_ != '\0') std::snprintf(at, room(), ".%s", field_);
     return out;
   }
-  [[nodiscard]] gsc_error with(gsc_status status) const {
-    return {sizeof(gsc_error), status, "", name_, field_, index_, tensor_};
-  }
+  gsc_error with(gsc_status status) const { return {sizeof(gsc_error), status, "", name_, field_, index_, tensor_}; }
 
  private:
   const char *name_;
@@ -94,11 +92,11 @@ class Error final : public std::exception {
       : details_(about.with(status)) {
     const Argument::Text text = about.text();
     char *at = message_ + std::snprintf(message_, sizeof message_, *text.c_str() != '\0' ? "%s " : "%s", text.c_str());
-    std::vsnprintf(at, static_cast<std::size_t>(message_ + sizeof message_ - at), format, arguments);
+    std::vsnprintf(at, message_ + sizeof message_ - at, format, arguments);
   }
   /// All fields but the function, which the entry point adds.
-  [[nodiscard]] const gsc_error &details() const noexcept { return details_; }
-  [[nodiscard]] const char *what() const noexcept override { return message_; }
+  const gsc_error &details() const noexcept { return details_; }
+  const char *what() const noexcept override { return message_; }
 
  private:
   gsc_error details_;
@@ -112,6 +110,15 @@ class Error final : public std::exception {
   std::va_list arguments;
   va_start(arguments, format);
   const Error error(status, about, format, arguments);
+  va_end(arguments);
+  throw error;
+}
+
+/// The same with GSC_ERROR_INVALID_ARGUMENT.
+[[noreturn, gnu::format(printf, 2, 3), gnu::cold]] inline void refuse(const Argument &about, const char *format, ...) {
+  std::va_list arguments;
+  va_start(arguments, format);
+  const Error error(GSC_ERROR_INVALID_ARGUMENT, about, format, arguments);
   va_end(arguments);
   throw error;
 }

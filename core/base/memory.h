@@ -41,7 +41,7 @@ class Resource final : public std::pmr::memory_resource {
   Resource &operator=(const Resource &) = delete;
   ~Resource() override = default;
   /// Bytes that are allocated now.
-  [[nodiscard]] int64_t held() const { return held_.load(std::memory_order_relaxed); }
+  int64_t held() const { return held_.load(std::memory_order_relaxed); }
 
  private:
   void *do_allocate(std::size_t bytes, std::size_t alignment) override {
@@ -59,13 +59,13 @@ class Resource final : public std::pmr::memory_resource {
     const CallbackEnd end =
         call_back([&] { memory = allocate_(user_, static_cast<int64_t>(bytes), static_cast<int64_t>(alignment)); });
     if (end == CallbackEnd::kThrew) {
-      fail(GSC_ERROR_CALLBACK, Argument("options").field("allocate"), "threw an exception");
+      fail(GSC_ERROR_CALLBACK, kOptions.field("allocate"), "threw an exception");
     }
     if (memory == nullptr) throw std::bad_alloc();
     if (reinterpret_cast<uintptr_t>(memory) % alignment != 0) {
       release(memory, bytes, alignment);
-      fail(GSC_ERROR_CALLBACK, Argument("options").field("allocate"), "returned %p, which is not aligned to %u bytes",
-           memory, static_cast<unsigned>(alignment));
+      fail(GSC_ERROR_CALLBACK, kOptions.field("allocate"), "returned %p, which is not aligned to %u bytes", memory,
+           static_cast<unsigned>(alignment));
     }
     return memory;
   }
@@ -77,7 +77,7 @@ class Resource final : public std::pmr::memory_resource {
       release(memory, bytes, alignment);
     }
   }
-  [[nodiscard]] bool do_is_equal(const memory_resource &other) const noexcept override { return this == &other; }
+  bool do_is_equal(const memory_resource &other) const noexcept override { return this == &other; }
 
   void release(void *memory, std::size_t bytes, std::size_t alignment) noexcept {
     call_back([&] { release_(user_, memory, static_cast<int64_t>(bytes), static_cast<int64_t>(alignment)); });

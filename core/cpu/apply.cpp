@@ -142,7 +142,9 @@ void CpuBackend::apply(const ApplyJob &job, gsc_stream stream) {
   }
   if (!part.finish) return;
   count_step(job.step, skip);
-  if (job.step.update != nullptr) record(RecordJob::update(job.step.update, &job.step.checked, 1), stream);
+  if (job.step.update == nullptr) return;
+  const ListRecord *const checked = job.step.checked;
+  record({.kind = RecordJob::Kind::kUpdate, .scaler = job.step.update, .lists = &checked, .list_count = 1}, stream);
 }
 
 void CpuBackend::zero_chunks(const Plan &plan, int64_t begin, int64_t end) {

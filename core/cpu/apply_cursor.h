@@ -100,7 +100,7 @@ class ParamBits {
     if (remainder_bytes() > 0) std::memcpy(remainders_, remainders(), byte_count(n, remainder_bytes()));
   }
   /// How many are still the same.
-  [[nodiscard, gnu::noinline]] int64_t unchanged() const {
+  [[gnu::noinline]] int64_t unchanged() const {
     uint8_t changed[kStep<T>]{};
     mark(param_bytes(), params_, params(), changed);
     mark(remainder_bytes(), remainders_, remainders(), changed);
@@ -114,13 +114,13 @@ class ParamBits {
     if (bytes == 4) mark_changed<uint32_t>(before, now, n_, changed);
     if (bytes == 8) mark_changed<uint64_t>(before, now, n_, changed);
   }
-  [[nodiscard]] int64_t param_bytes() const { return dtype_bytes(span_.param_dtype); }
-  [[nodiscard]] int64_t remainder_bytes() const {
+  int64_t param_bytes() const { return dtype_bytes(span_.param_dtype); }
+  int64_t remainder_bytes() const {
     if (!span_.coded || span_.remainder == nullptr) return 0;
     return span_.master == GSC_MASTER_SPLIT16 ? 2 : 1;
   }
-  [[nodiscard]] const char *params() const { return at(span_.param, first_ * param_bytes()); }
-  [[nodiscard]] const char *remainders() const { return at(span_.remainder, first_ * remainder_bytes()); }
+  const char *params() const { return at(span_.param, first_ * param_bytes()); }
+  const char *remainders() const { return at(span_.remainder, first_ * remainder_bytes()); }
 
   const ApplySpan &span_;
   const int64_t first_;

@@ -25,17 +25,15 @@ CpuBackend::CpuBackend(std::pmr::memory_resource *memory, const Kernels *kernels
 void *CpuBackend::allocate(int64_t bytes) {
   // On a 32-bit system the state of large 16-bit parameters may not fit.
   if (!std::in_range<std::ptrdiff_t>(bytes)) throw std::bad_alloc();
-  void *memory = memory_->allocate(static_cast<std::size_t>(bytes), kMaxAlignment);
-  std::memset(memory, 0, static_cast<std::size_t>(bytes));
+  void *memory = memory_->allocate(bytes, kMaxAlignment);
+  std::memset(memory, 0, bytes);
   return memory;
 }
 
-void CpuBackend::release(void *memory, int64_t bytes) noexcept {
-  memory_->deallocate(memory, static_cast<std::size_t>(bytes), kMaxAlignment);
-}
+void CpuBackend::release(void *memory, int64_t bytes) noexcept { memory_->deallocate(memory, bytes, kMaxAlignment); }
 
 void CpuBackend::write(void *device, const void *host, int64_t bytes, gsc_stream /*stream*/) {
-  std::memcpy(device, host, static_cast<std::size_t>(bytes));
+  std::memcpy(device, host, bytes);
 }
 
 void CpuBackend::write_sync(void *device, const void *host, int64_t bytes, gsc_stream stream) {
@@ -43,7 +41,7 @@ void CpuBackend::write_sync(void *device, const void *host, int64_t bytes, gsc_s
 }
 
 void CpuBackend::read_sync(void *host, const void *device, int64_t bytes, gsc_stream /*stream*/) {
-  std::memcpy(host, device, static_cast<std::size_t>(bytes));
+  std::memcpy(host, device, bytes);
 }
 
 void CpuBackend::validate_memory(const gsc_tensor *tensors, int64_t count, const Argument &what) {
@@ -51,8 +49,8 @@ void CpuBackend::validate_memory(const gsc_tensor *tensors, int64_t count, const
     if (tensors[i].count == 0) continue;
     const Owner owner = owner_of(tensors[i].data);
     if (owner.backend != nullptr) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"),
-           "is memory of %s device %d, but the context is for the CPU", owner.backend->name, owner.device);
+      refuse(what.tensor(i).field("data"), "is memory of %s device %d, but the context is for the CPU",
+             owner.backend->name, owner.device);
     }
   }
 }

@@ -43,8 +43,8 @@ class CpuBackend final : public Backend {
   void write_sync(void *device, const void *host, int64_t bytes, gsc_stream stream) override;
   void read_sync(void *host, const void *device, int64_t bytes, gsc_stream stream) override;
   void validate_memory(const gsc_tensor *tensors, int64_t count, const Argument &what) override;
-  [[nodiscard]] bool host_visible() const override { return true; }
-  [[nodiscard]] int32_t wanted_tasks() const override;
+  bool host_visible() const override { return true; }
+  int32_t wanted_tasks() const override;
 
   void bind(Plan & /*plan*/) override {}
   void rebind(const Plan & /*plan*/, void *const * /*data*/, gsc_stream /*stream*/) override {}

@@ -223,7 +223,7 @@ class Special {
     any_ |= as<Uint32Vector>(_mm256_cmpgt_epi32(as<__m256i>(a), as<__m256i>(b)));
 #endif
   }
-  [[nodiscard]] GSC_HD bool any() const {
+  GSC_HD bool any() const {
 #if defined(__AVX512F__)
     return any_ != 0;
 #else
@@ -286,7 +286,7 @@ class BatchDraw {
   GSC_HD BatchDraw(const DrawnWords &drawn, int n)
       : words_{load_vector<WordVector>(drawn.of[n][0]), load_vector<WordVector>(drawn.of[n][1])} {}
   /// The same with the bytes of each exchanged: bias_of a mean of gradients.
-  [[nodiscard]] GSC_HD BatchDraw exchanged() const {
+  GSC_HD BatchDraw exchanged() const {
     BatchDraw other = *this;
     for (WordVector &words : other.words_) words = words >> 8 | words << 8;
     return other;

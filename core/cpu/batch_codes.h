@@ -193,7 +193,7 @@ class BatchScales {
   }
   /// Slot: 0 for A, 1 for B.
   template <int Slot>
-  [[nodiscard]] GSC_HD Uint32Vector number(int k) const {
+  GSC_HD Uint32Vector number(int k) const {
     return BatchLane::all(number_[Slot][lane(Slot, k * kBatchGroups / kBatchVectors)]);
   }
   template <int Slot>
@@ -225,7 +225,7 @@ class BatchScales {
 struct NoScales {
   GSC_HD void find(const BatchFloats & /*a*/, const BatchFloats & /*b*/, Special & /*special*/) {}
   template <int Slot>
-  [[nodiscard]] GSC_HD Uint32Vector number(int /*k*/) const {
+  GSC_HD Uint32Vector number(int /*k*/) const {
     return Uint32Vector{};
   }
   template <int Slot>

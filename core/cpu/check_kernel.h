@@ -61,7 +61,7 @@ struct WordsOf<8> {
 };
 
 template <typename D>
-struct GradWords : WordsOf<sizeof(typename D::Stored)> {
+struct Words : WordsOf<sizeof(typename D::Stored)> {
   using Word = typename WordsOf<sizeof(typename D::Stored)>::Word;
   static constexpr Word kMagnitude = static_cast<Word>(~(uint64_t{1} << (8 * sizeof(Word) - 1)));
 
@@ -78,13 +78,13 @@ constexpr int kOrderedAsWords = 2;
 #endif
 template <typename D, bool = sizeof(typename D::Stored) <= kOrderedAsWords>
 struct Ordered {
-  using Vector = typename GradWords<D>::Vector;
-  GSC_HD static Vector load(const typename D::Stored *p) { return load_vector<Vector>(p) & GradWords<D>::kMagnitude; }
+  using Vector = typename Words<D>::Vector;
+  GSC_HD static Vector load(const typename D::Stored *p) { return load_vector<Vector>(p) & Words<D>::kMagnitude; }
   GSC_HD static Vector load_apart(const typename D::Stored *p) {
-    return loaded(load_vector<Vector>(p)) & GradWords<D>::kMagnitude;
+    return loaded(load_vector<Vector>(p)) & Words<D>::kMagnitude;
   }
-  GSC_HD static typename D::Value value(typename GradWords<D>::Word lane) { return GradWords<D>::value(lane); }
-  GSC_HD static auto infinity() { return GradWords<D>::of(__builtin_inf()); }
+  GSC_HD static typename D::Value value(typename Words<D>::Word lane) { return Words<D>::value(lane); }
+  GSC_HD static auto infinity() { return Words<D>::of(__builtin_inf()); }
 };
 template <typename D>
 struct Ordered<D, false> {

@@ -137,19 +137,19 @@ GSC_HD float largest_magnitude(Int16Vector v) {
 template <typename D>
 struct RowLanes {
   __m512d sums;  ///< of squares, times 2^-896; they hold if the largest magnitude is finite
-  typename GradWords<D>::Vector largest;
+  typename Words<D>::Vector largest;
 };
 
 /// sum_short_row for arithmetic in fp32, in fewer instructions.
 template <typename D, int Groups>
 [[gnu::always_inline]] inline RowLanes<D> sum_short_row_by_bits(const typename D::Stored *x) {
-  using Vector = typename GradWords<D>::Vector;
+  using Vector = typename Words<D>::Vector;
   constexpr int kLanes = kVectorBytes / Shape<D>::kSize;
   static_assert(2 * kLanes == 8 * Shape<D>::kWidth);
   Vector largest{};
   const __m512d sums = fold_to_eight<Groups>([&](int i) {
-    const auto a = load_vector<Vector>(x + 2 * i * kLanes) & GradWords<D>::kMagnitude;
-    const auto b = load_vector<Vector>(x + (2 * i + 1) * kLanes) & GradWords<D>::kMagnitude;
+    const auto a = load_vector<Vector>(x + 2 * i * kLanes) & Words<D>::kMagnitude;
+    const auto b = load_vector<Vector>(x + (2 * i + 1) * kLanes) & Words<D>::kMagnitude;
     largest = larger(larger(a, b), largest);
     return sum_squares_of_eight_groups(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b), D{});
   });
@@ -172,7 +172,7 @@ GSC_HD RowLanes<D> join_rows(const RowLanes<D> &a, const RowLanes<D> &b) {
     if constexpr (Rows == 8) return _mm512_maskz_unpackhi_pd(0xff, v, w);
     return _mm512_maskz_shuffle_f64x2(0xff, v, w, Rows == 2 ? 0xee : 0xdd);
   };
-  using Vector = typename GradWords<D>::Vector;
+  using Vector = typename Words<D>::Vector;
   const auto v = reinterpret_cast<__m512d>(a.largest);
   const auto w = reinterpret_cast<__m512d>(b.largest);
   return {lower(a.sums, b.sums) + upper(a.sums, b.sums),

@@ -42,18 +42,16 @@ gsc_device_info device_info(int32_t device_index) {
 }
 
 OpenBackend open(std::pmr::memory_resource *memory, const gsc_context_options &options) {
-  require_device(options.device_index, Argument("options").field("device_index"));
+  require_device(options.device_index, kOptions.field("device_index"));
   if ((options.flags & GSC_CONTEXT_USE_CURRENT) != 0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("flags"),
-         "has GSC_CONTEXT_USE_CURRENT, which is for CUDA devices");
+    refuse(kOptions.field("flags"), "has GSC_CONTEXT_USE_CURRENT, which is for CUDA devices");
   }
   if (options.device_pool != nullptr) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("device_pool"),
-         "is not NULL, but the CPU has no memory pools; pass allocate and release");
+    refuse(kOptions.field("device_pool"), "is not NULL, but the CPU has no memory pools; pass allocate and release");
   }
   const Kernels *kernels = find_kernels(options.cpu_target);
   if (kernels == nullptr) {
-    fail(GSC_ERROR_UNAVAILABLE, Argument("options").field("cpu_target"),
+    fail(GSC_ERROR_UNAVAILABLE, kOptions.field("cpu_target"),
          "is %d, which this processor or this build does not support", options.cpu_target);
   }
   const int32_t threads = options.num_threads != 0 ? options.num_threads : std::min(usable_processors(), kMaxThreads);

@@ -45,7 +45,7 @@ class TensorBins {
 
 void CpuBackend::diagnose_sync(const DiagnoseJob &job, gsc_stream /*stream*/) {
   const Plan &plan = *job.plan;
-  std::pmr::vector<ChunkDiagnosis> chunks(static_cast<std::size_t>(plan.chunk_count()), memory_);
+  std::pmr::vector<ChunkDiagnosis> chunks(plan.chunk_count(), memory_);
   if (job.histogram != nullptr) std::fill_n(job.histogram, plan.size() * GSC_EXPONENT_BINS, int64_t{0});
   // Other ways are slower than none, or not measured.
   const ReadAhead ahead = ahead_ == ReadAhead::kEightPages ? ahead_ : ReadAhead::kNone;
@@ -55,7 +55,7 @@ void CpuBackend::diagnose_sync(const DiagnoseJob &job, gsc_stream /*stream*/) {
     plan.for_chunks(
         plan.split(task), plan.split(task + 1), [&](int64_t tensor, int64_t offset, int64_t n, int64_t chunk) {
           const Tensor &t = plan.tensor(tensor);
-          ChunkDiagnosis &found = chunks[static_cast<std::size_t>(chunk)];
+          ChunkDiagnosis &found = chunks[chunk];
           if (n == 0) {  // absent
             found.first_nonfinite = -1;
             return;

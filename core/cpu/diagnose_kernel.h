@@ -80,8 +80,8 @@ TileView<typename D::Value> sum_tile_in_double(const typename D::Stored *x, int 
   const int rest = n - whole * kColumns;
   typename D::Stored last[kColumns];
   if (rest > 0) {
-    std::memcpy(last, x + whole * kColumns, static_cast<size_t>(rest) * sizeof *x);
-    std::memset(last + rest, 0, static_cast<size_t>(kColumns - rest) * sizeof *x);
+    std::memcpy(last, x + whole * kColumns, rest * sizeof *x);
+    std::memset(last + rest, 0, (kColumns - rest) * sizeof *x);
   }
   double columns[kColumns];
   // Two of each, to break the dependency chain.
@@ -130,11 +130,11 @@ TileView<typename D::Value> sum_tile_in_double(const typename D::Stored *x, int 
 /// Counts the zeros, subnormals, inf and NaN of n elements, which begin at `offset` of the span. Returns the extremes.
 template <typename D>
 TileView<typename D::Value> count_kinds(const typename D::Stored *x, int n, int64_t offset, ChunkDiagnosis *out) {
-  using Word = typename GradWords<D>::Word;
-  using Vector = typename GradWords<D>::Vector;
+  using Word = typename Words<D>::Word;
+  using Vector = typename Words<D>::Vector;
   constexpr int kLanes = sizeof(Vector) / sizeof(Word);
-  const Word inf = GradWords<D>::of(__builtin_inf());
-  const Word normal = GradWords<D>::of(D::kSmallestNormal);
+  const Word inf = Words<D>::of(__builtin_inf());
+  const Word normal = Words<D>::of(D::kSmallestNormal);
   Vector infs{};
   Vector nans{};
   Vector zeros{};
@@ -142,21 +142,21 @@ TileView<typename D::Value> count_kinds(const typename D::Stored *x, int n, int6
   Vector largest{};
   Vector smallest = broadcast<Vector>(inf);  // less 1, which makes zeros large
   const auto count = [&](const void *p) {
-    const Vector word = load_vector<Vector>(p) & GradWords<D>::kMagnitude;
+    const Vector word = load_vector<Vector>(p) & Words<D>::kMagnitude;
     infs -= word == inf;
     nans -= word > inf;
     zeros -= word == 0;
     small -= word < normal;
     const Vector high = word < inf ? word : Vector{};
-    const Vector low = (word - 1) & GradWords<D>::kMagnitude;
+    const Vector low = (word - 1) & Words<D>::kMagnitude;
     largest = high > largest ? high : largest;
     smallest = low < smallest ? low : smallest;
   };
   int i = 0;
   for (; i + kLanes <= n; i += kLanes) count(x + i);
   if (i < n) {
-    Vector padded = broadcast<Vector>(GradWords<D>::kMagnitude);  // with NaN, to be subtracted
-    std::memcpy(&padded, x + i, static_cast<size_t>(n - i) * sizeof *x);
+    Vector padded = broadcast<Vector>(Words<D>::kMagnitude);  // with NaN, to be subtracted
+    std::memcpy(&padded, x + i, (n - i) * sizeof *x);
     count(&padded);
     out->nan_count -= kLanes - (n - i);
   }
@@ -174,11 +174,11 @@ TileView<typename D::Value> count_kinds(const typename D::Stored *x, int n, int6
   }
   if (out->first_nonfinite < 0 && nonfinite > 0) {
     int k = 0;
-    while ((__builtin_bit_cast(Word, x[k]) & GradWords<D>::kMagnitude) < inf) ++k;
+    while ((__builtin_bit_cast(Word, x[k]) & Words<D>::kMagnitude) < inf) ++k;
     out->first_nonfinite = offset + k;
   }
   TileView<typename D::Value> tile;
-  if (high > 0) tile = {0.0, GradWords<D>::value(high), GradWords<D>::value(static_cast<Word>(low + 1))};
+  if (high > 0) tile = {0.0, Words<D>::value(high), Words<D>::value(static_cast<Word>(low + 1))};
   return tile;
 }
 
@@ -250,12 +250,12 @@ constexpr bool kNormalInFloat =
 /// Counts the exponents of a tile.
 template <typename D>
 void count_exponents(const typename D::Stored *x, int n, const TileView<typename D::Value> &tile, int64_t *histogram) {
-  using Word = typename GradWords<D>::Word;
+  using Word = typename Words<D>::Word;
   constexpr int kNormalExponent = static_cast<int>(__builtin_bit_cast(int64_t, D::kSmallestNormal) >> 52) - 1023;
   constexpr int kMantissaBits = kNormalExponent - D::kSmallestExponent;
   if (tile.largest == 0) return;
   const auto field_of = [](typename D::Value magnitude) {
-    return static_cast<int>(GradWords<D>::of(static_cast<double>(magnitude)) >> kMantissaBits);
+    return static_cast<int>(Words<D>::of(static_cast<double>(magnitude)) >> kMantissaBits);
   };
   const int low = field_of(tile.smallest);
   const int high = field_of(tile.largest);
@@ -279,11 +279,11 @@ void count_exponents(const typename D::Stored *x, int n, const TileView<typename
   constexpr bool kWide = sizeof(Word) == 8;
   const int base = kWide ? low : 0;
   for (int k = 0; k < n; ++k) {
-    const auto field = static_cast<Word>((__builtin_bit_cast(Word, x[k]) & GradWords<D>::kMagnitude) >> kMantissaBits);
+    const auto field = static_cast<Word>((__builtin_bit_cast(Word, x[k]) & Words<D>::kMagnitude) >> kMantissaBits);
     fields[k] = static_cast<uint8_t>(!kWide ? field : (field - base < 0 || field - base > 255 ? 255 : field - base));
   }
   const int padded = (n + kByteVector - 1) / kByteVector * kByteVector;
-  std::memset(fields + n, 255, static_cast<size_t>(padded - n));
+  std::memset(fields + n, 255, padded - n);
   count_equal(fields, padded, low - base, high - base, [&](int field, int count) {
     const auto bin = field + base - 1 + kNormalExponent - GSC_EXPONENT_MIN;
     histogram[bin < 0 ? 0 : (bin < GSC_EXPONENT_BINS ? bin : GSC_EXPONENT_BINS - 1)] += count;

@@ -86,11 +86,7 @@ int32_t best_target() {
   return GSC_CPU_BASELINE;
 }
 
-// GB/s of one thread over 256 MiB (docs/dev/notebook/cpu.md), none / next tile / eight pages:
-//   Sapphire Rapids class: fp16 11.4 / 8.9 / 16.3, fp32 11.0 / 13.3 / 16.6
-//   Zen 4:                 fp16 26.5 / 25.8 / 16.8 (four pages), fp32 32.5 / 21.9 / 17.6 (four pages)
-//   Zen 4 in later runs, none / page starts: fp32 16.4 to 20.3 / 19.1 to 22.6, 16 bits 18 to 21 / 20 to 21
-// On Zen 5 only the next tile was measured, at 1.1 times the best plain read.
+// The measurements are in docs/dev/notebook.md.
 ReadAhead best_read_ahead() {
 #if defined(GSC_HAVE_AVX2)
   if (is_made_by(signature_INTEL_ebx)) return ReadAhead::kEightPages;

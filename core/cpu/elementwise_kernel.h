@@ -42,7 +42,7 @@ void copy_block(const ElementwiseSpan &span, const void *src, void *dst, int n) 
   if constexpr (kStream) {
     stream_copy(dst, src, bytes);
   } else {
-    std::memmove(dst, src, static_cast<size_t>(bytes));
+    std::memmove(dst, src, bytes);
   }
 }
 
@@ -124,7 +124,7 @@ void fill_span(const ElementwiseSpan &span) {
     for_blocks(span.n * bytes, misaligned_elements(span.dst, 1), kBytes, [&](int64_t i, int n) {
       char *dst = at(span.dst, i);
       if (n < kBytes) {
-        std::memcpy(dst, block, static_cast<size_t>(n));
+        std::memcpy(dst, block, n);
         return;
       }
 #pragma GCC unroll 8
@@ -139,7 +139,7 @@ void fill_span(const ElementwiseSpan &span) {
 
 void elementwise(const ElementwiseSpan &span) {
   if (span.op == Elementwise::kFill && span.a == 0.0 && !span.streaming) {
-    std::memset(span.dst, 0, static_cast<size_t>(span.n * dtype_bytes(span.dst_dtype)));
+    std::memset(span.dst, 0, span.n * dtype_bytes(span.dst_dtype));
   } else if (span.op == Elementwise::kFill) {
     fill_span(span);
   } else if (!is_copy(span.op, span.src_dtype, span.dst_dtype) || span.src != span.dst) {

@@ -71,7 +71,7 @@ class Pool {
   explicit Pool(int32_t workers) : process_(process_id()) {
     const NoSignals blocked;  // inherited by a new thread
     try {
-      workers_.reserve(static_cast<std::size_t>(workers));
+      workers_.reserve(workers);
       for (int32_t i = 0; i < workers; ++i) workers_.emplace_back([this] { work(); });
     } catch (const std::exception &) {
       // Fewer threads, even none, are fine: the calling thread takes part in every region.
@@ -92,7 +92,7 @@ class Pool {
   }
 
   /// After fork() the workers exist only in the parent.
-  [[nodiscard]] bool is_of_this_process() const { return process_ == process_id(); }
+  bool is_of_this_process() const { return process_ == process_id(); }
 
   /// False if another thread's region is running.
   bool try_run(int32_t count, gsc_task_fn body, void *argument) {

@@ -49,7 +49,7 @@ class Parallel {
   Parallel &operator=(const Parallel &) = delete;
   ~Parallel();
 
-  [[nodiscard]] int32_t threads() const { return threads_; }
+  int32_t threads() const { return threads_; }
 
   /// Runs f(index) for index in [0, count) and returns when all are done. f must not throw.
   template <typename F>

@@ -36,7 +36,7 @@ using HalfVector [[gnu::vector_size(kVectorBytes / 2)]] = uint16_t;
 using ByteVector [[gnu::vector_size(kVectorBytes / 4)]] = uint8_t;
 
 /// Keeps a load apart from the instruction that uses it: Zen 4 converts faster from memory that way
-/// (docs/dev/notebook/cpu.md).
+/// (docs/dev/notebook.md).
 template <typename V>
 GSC_HD V loaded(V v) {
 #if defined(__AVX512F__)
@@ -100,53 +100,22 @@ GSC_HD void store_vector(void *p, V v) {
   __builtin_memcpy(p, &v, sizeof v);
 }
 
-/// The larger of each pair, b where a is NaN. Intrinsics, because GCC 12 emits a comparison and a blend.
-GSC_HD FloatVector larger(FloatVector a, FloatVector b) {
+/// An intrinsic on pairs of lanes, because GCC 12 emits a comparison and a blend for `otherwise`.
 #if defined(__AVX512F__)
-  return _mm512_maskz_max_ps(kAllLanes, a, b);
+#define GSC_PAIRWISE(name, all_lanes, otherwise) _mm512_maskz_##name(all_lanes, a, b)
 #elif defined(__AVX2__)
-  return _mm256_max_ps(a, b);
+#define GSC_PAIRWISE(name, all_lanes, otherwise) _mm256_##name(a, b)
 #elif defined(__SSE2__)
-  return _mm_max_ps(a, b);
+#define GSC_PAIRWISE(name, all_lanes, otherwise) _mm_##name(a, b)
 #else
-  return a > b ? a : b;
+#define GSC_PAIRWISE(name, all_lanes, otherwise) (otherwise)
 #endif
-}
-GSC_HD DoubleVector larger(DoubleVector a, DoubleVector b) {
-#if defined(__AVX512F__)
-  return _mm512_maskz_max_pd(0xff, a, b);
-#elif defined(__AVX2__)
-  return _mm256_max_pd(a, b);
-#elif defined(__SSE2__)
-  return _mm_max_pd(a, b);
-#else
-  return a > b ? a : b;
-#endif
-}
-
-/// The smaller of each pair, b where a is NaN.
-GSC_HD FloatVector smaller(FloatVector a, FloatVector b) {
-#if defined(__AVX512F__)
-  return _mm512_maskz_min_ps(kAllLanes, a, b);
-#elif defined(__AVX2__)
-  return _mm256_min_ps(a, b);
-#elif defined(__SSE2__)
-  return _mm_min_ps(a, b);
-#else
-  return a < b ? a : b;
-#endif
-}
-GSC_HD DoubleVector smaller(DoubleVector a, DoubleVector b) {
-#if defined(__AVX512F__)
-  return _mm512_maskz_min_pd(0xff, a, b);
-#elif defined(__AVX2__)
-  return _mm256_min_pd(a, b);
-#elif defined(__SSE2__)
-  return _mm_min_pd(a, b);
-#else
-  return a < b ? a : b;
-#endif
-}
+/// The larger or smaller of each pair, b where a is NaN.
+GSC_HD FloatVector larger(FloatVector a, FloatVector b) { return GSC_PAIRWISE(max_ps, kAllLanes, a > b ? a : b); }
+GSC_HD DoubleVector larger(DoubleVector a, DoubleVector b) { return GSC_PAIRWISE(max_pd, 0xff, a > b ? a : b); }
+GSC_HD FloatVector smaller(FloatVector a, FloatVector b) { return GSC_PAIRWISE(min_ps, kAllLanes, a < b ? a : b); }
+GSC_HD DoubleVector smaller(DoubleVector a, DoubleVector b) { return GSC_PAIRWISE(min_pd, 0xff, a < b ? a : b); }
+#undef GSC_PAIRWISE
 
 GSC_HD Int16Vector larger(Int16Vector a, Int16Vector b) { return a > b ? a : b; }
 GSC_HD Int16Vector smaller(Int16Vector a, Int16Vector b) { return a < b ? a : b; }
@@ -455,7 +424,7 @@ GSC_HD void stream_copy(void *dst, const void *src, int64_t bytes) {
   for (; done + kVectorBytes <= bytes; done += kVectorBytes) {
     stream_vector(at(dst, done), load_vector<Int32Vector>(at(src, done)));
   }
-  std::memcpy(at(dst, done), at(src, done), static_cast<size_t>(bytes - done));
+  std::memcpy(at(dst, done), at(src, done), bytes - done);
 }
 
 /// Orders streamed stores before anything that follows, such as signalling another thread.

@@ -181,7 +181,7 @@ void *CudaBackend::keep_for_graph(int64_t bytes) {
   const std::lock_guard<std::mutex> lock(memory_mutex_);
   const char *what = "allocating scratch memory";
   graph_memory_.push_back(nullptr);
-  graph_memory_.back() = take(static_cast<std::size_t>(bytes), what);
+  graph_memory_.back() = take(bytes, what);
   held_.fetch_add(bytes, std::memory_order_relaxed);
   if (is_pool_given_) GSC_CUDA_CALL(what, cudaStreamSynchronize, setup_stream_);
   return graph_memory_.back();
@@ -219,7 +219,7 @@ void CudaBackend::copy_sync(void *to, const void *from, int64_t bytes, cudaMemcp
   const DeviceGuard guard(context_);
   const RelaxedCapture relaxed;
   require_not_capturing(stream, what);
-  GSC_CUDA_CALL(what, cudaMemcpyAsync, to, from, static_cast<std::size_t>(bytes), kind, to_stream(stream));
+  GSC_CUDA_CALL(what, cudaMemcpyAsync, to, from, bytes, kind, to_stream(stream));
   GSC_CUDA_CALL(what, cudaStreamSynchronize, to_stream(stream));
 }
 
@@ -240,25 +240,25 @@ void CudaBackend::validate_memory(const gsc_tensor *tensors, int64_t count, cons
       const void *there = device_address(tensors[i].data);
       if (there == tensors[i].data) continue;
       if (there != nullptr) {
-        fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"),
-             "is %p, which is pinned host memory that CUDA device %d has at %p: pass that address", tensors[i].data,
-             context_.device(), there);
+        refuse(what.tensor(i).field("data"),
+               "is %p, which is pinned host memory that CUDA device %d has at %p: pass that address", tensors[i].data,
+               context_.device(), there);
       }
     }
     if (place.kind != Place::Kind::kDevice) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"),
-           "is %p, which is host memory that is not pinned, or has been freed; the context is for CUDA device %d",
-           tensors[i].data, context_.device());
+      refuse(what.tensor(i).field("data"),
+             "is %p, which is host memory that is not pinned, or has been freed; the context is for CUDA device %d",
+             tensors[i].data, context_.device());
     }
     if (place.device != context_.device()) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"),
-           "is memory of CUDA device %d, but the context is for CUDA device %d", place.device, context_.device());
+      refuse(what.tensor(i).field("data"), "is memory of CUDA device %d, but the context is for CUDA device %d",
+             place.device, context_.device());
     }
     if (place.context != nullptr && place.context != context_.handle()) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"),
-           "is memory of another CUDA context of device %d, which kernels of this one cannot reach; create the "
-           "gsc_context with GSC_CONTEXT_USE_CURRENT while that CUDA context is current",
-           place.device);
+      refuse(what.tensor(i).field("data"),
+             "is memory of another CUDA context of device %d, which kernels of this one cannot reach; create the "
+             "gsc_context with GSC_CONTEXT_USE_CURRENT while that CUDA context is current",
+             place.device);
     }
   }
 }
@@ -359,8 +359,7 @@ void CudaBackend::report(RecordJob job, cudaStream_t stream) {
   void *there = kind == Place::Kind::kHost ? device_address(job.out) : nullptr;
   if (kind == Place::Kind::kUnknown && reads_pageable_) there = job.out;
   if (there == nullptr) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "out_report", "is %p, which is not pinned host memory",
-         static_cast<void *>(job.out));
+    refuse("out_report", "is %p, which is not pinned host memory", static_cast<void *>(job.out));
   }
   job.out = static_cast<gsc_report *>(there);
   check_launch(launch_record(job, stream), "the report");
@@ -449,10 +448,10 @@ void CudaBackend::diagnose_sync(const DiagnoseJob &job, gsc_stream stream) {
   const RelaxedCapture relaxed;
   require_not_capturing(stream, "diagnose");
   const int64_t bins = histogram != nullptr ? plan.size() * GSC_EXPONENT_BINS : 0;
-  const int64_t chunk_bytes = plan.chunk_count() * static_cast<int64_t>(sizeof(ChunkDiagnosis));
-  const int64_t bin_bytes = bins * static_cast<int64_t>(sizeof(int64_t));
-  std::pmr::vector<ChunkDiagnosis> chunks(static_cast<std::size_t>(plan.chunk_count()), memory_);
-  std::pmr::vector<int64_t> counts(static_cast<std::size_t>(bins), 0, memory_);
+  const int64_t chunk_bytes = plan.chunk_count() * int64_t{sizeof(ChunkDiagnosis)};
+  const int64_t bin_bytes = bins * int64_t{sizeof(int64_t)};
+  std::pmr::vector<ChunkDiagnosis> chunks(plan.chunk_count(), memory_);
+  std::pmr::vector<int64_t> counts(bins, 0, memory_);
   if (plan.chunk_count() > 0) {
     const cudaStream_t s = to_stream(stream);
     const PlanOnDevice on_device(*this, plan, PlanOnDevice::Use::kDiagnose, s);
@@ -460,13 +459,11 @@ void CudaBackend::diagnose_sync(const DiagnoseJob &job, gsc_stream stream) {
     DiagnoseParams p{on_device.view(), static_cast<ChunkDiagnosis *>(scratch.data()), nullptr};
     if (histogram != nullptr) p.histogram = reinterpret_cast<int64_t *>(p.out + plan.chunk_count());
     const char *what = "diagnose";
-    if (bins > 0) GSC_CUDA_CALL(what, cudaMemsetAsync, p.histogram, 0, static_cast<std::size_t>(bin_bytes), s);
+    if (bins > 0) GSC_CUDA_CALL(what, cudaMemsetAsync, p.histogram, 0, bin_bytes, s);
     check_launch(launch_diagnose(p, units_, s), what);
-    GSC_CUDA_CALL(what, cudaMemcpyAsync, chunks.data(), p.out, static_cast<std::size_t>(chunk_bytes),
-                  cudaMemcpyDeviceToHost, s);
+    GSC_CUDA_CALL(what, cudaMemcpyAsync, chunks.data(), p.out, chunk_bytes, cudaMemcpyDeviceToHost, s);
     if (bins > 0) {
-      GSC_CUDA_CALL(what, cudaMemcpyAsync, counts.data(), p.histogram, static_cast<std::size_t>(bin_bytes),
-                    cudaMemcpyDeviceToHost, s);
+      GSC_CUDA_CALL(what, cudaMemcpyAsync, counts.data(), p.histogram, bin_bytes, cudaMemcpyDeviceToHost, s);
     }
     GSC_CUDA_CALL(what, cudaStreamSynchronize, s);
   }

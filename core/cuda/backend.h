@@ -41,14 +41,14 @@ class CudaBackend final : public Backend {
 
   void *allocate(int64_t bytes) override;
   void release(void *memory, int64_t bytes) noexcept override;
-  [[nodiscard]] int64_t device_bytes() const override { return held_.load(std::memory_order_relaxed); }
+  int64_t device_bytes() const override { return held_.load(std::memory_order_relaxed); }
   void write(void *device, const void *host, int64_t bytes, gsc_stream stream) override;
   void write_sync(void *device, const void *host, int64_t bytes, gsc_stream stream) override;
   void read_sync(void *host, const void *device, int64_t bytes, gsc_stream stream) override;
   void validate_memory(const gsc_tensor *tensors, int64_t count, const Argument &what) override;
-  [[nodiscard]] bool host_visible() const override { return false; }
-  [[nodiscard]] int32_t wanted_tasks() const override { return 1; }
-  [[nodiscard]] gsc_stream setup_stream() const override { return setup_stream_; }
+  bool host_visible() const override { return false; }
+  int32_t wanted_tasks() const override { return 1; }
+  gsc_stream setup_stream() const override { return setup_stream_; }
   void finish_setup() override;
 
   StreamId identify(gsc_stream stream) override;
@@ -100,8 +100,8 @@ class CudaBackend final : public Backend {
   void update(const RecordJob &job, cudaStream_t stream);
   void report(RecordJob job, cudaStream_t stream);
   /// How many warps of a block share a chunk of the plan in a check, and how a step is cut. `shares` is scratch memory.
-  [[nodiscard]] int32_t check_warps(const Plan &plan, Vec<int64_t> &shares) const;
-  [[nodiscard]] Cut step_cut(const Plan &plan, Vec<int64_t> &shares) const;
+  int32_t check_warps(const Plan &plan, Vec<int64_t> &shares) const;
+  Cut step_cut(const Plan &plan, Vec<int64_t> &shares) const;
   void launch_apply(const ApplyParams &p, const StepPart &part, const Mirror &params, bool *half_done,
                     cudaStream_t stream);
 

@@ -84,15 +84,14 @@ DeviceContext::DeviceContext(int32_t device, bool use_current) : device_(device)
   if (use_current) {
     check_driver(driver().get_current(&context), "looking up the current CUDA context", "cuCtxGetCurrent");
     if (context == nullptr) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("flags"),
-           "has GSC_CONTEXT_USE_CURRENT, but no CUDA context is current on this thread");
+      refuse(kOptions.field("flags"), "has GSC_CONTEXT_USE_CURRENT, but no CUDA context is current on this thread");
     }
     CUdevice current{};
     check_driver(driver().get_device(&current), "looking up the device of the current CUDA context", "cuCtxGetDevice");
     if (current != number_) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("device_index"),
-           "is %d, but the CUDA context that is current on this thread is for device %d", device,
-           static_cast<int>(current));
+      refuse(kOptions.field("device_index"),
+             "is %d, but the CUDA context that is current on this thread is for device %d", device,
+             static_cast<int>(current));
     }
   } else {
     check_driver(driver().retain(&context, number_), "opening the CUDA device", "cuDevicePrimaryCtxRetain");

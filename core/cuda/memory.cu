@@ -21,7 +21,7 @@ cudaError_t preload_memory() { return preload_all(write_kernel); }
 
 cudaError_t launch_write(void *to, const void *host, int bytes, cudaStream_t stream) {
   Payload payload;
-  std::memcpy(payload.bytes, host, static_cast<std::size_t>(bytes));
+  std::memcpy(payload.bytes, host, bytes);
   return enqueue(write_kernel, 1, kThreads, stream, static_cast<unsigned char *>(to), payload, bytes);
 }
 

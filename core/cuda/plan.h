@@ -34,7 +34,7 @@ struct PlanView {
   int32_t warps_per_chunk;  ///< 1, 2, 4 or 8 warps of a block share a chunk
   int32_t split;            ///< steps and element-wise operations take parts of chunks: 2^split each
   /// What such a pass gives to teams.
-  [[nodiscard]] GSC_HD int64_t part_count() const { return chunk_count << split; }
+  GSC_HD int64_t part_count() const { return chunk_count << split; }
 };
 
 /// Accumulated by the blocks of a check and cleared by the last one; two per list, initially zero.

@@ -22,12 +22,12 @@ T *at(void *memory, int64_t offset) {
 }  // namespace
 
 TableLayout::TableLayout(const Plan &plan, bool with_partials) {
-  tensor_of = round_up(plan.size() * static_cast<int64_t>(sizeof(DeviceTensor)));
-  partials = tensor_of + round_up(plan.chunk_count() * static_cast<int64_t>(sizeof(int32_t)));
-  counters = partials + (with_partials ? round_up(plan.chunk_count() * static_cast<int64_t>(sizeof(ChunkPartial))) : 0);
+  tensor_of = round_up(plan.size() * int64_t{sizeof(DeviceTensor)});
+  partials = tensor_of + round_up(plan.chunk_count() * int64_t{sizeof(int32_t)});
+  counters = partials + (with_partials ? round_up(plan.chunk_count() * int64_t{sizeof(ChunkPartial)}) : 0);
   staged = counters + round_up(2 * sizeof(CheckCounters));
   const bool stages = with_partials && plan.size() > PointerBatch::kCount;
-  bytes = staged + (stages ? round_up(plan.size() * static_cast<int64_t>(sizeof(void *))) : 0);
+  bytes = staged + (stages ? round_up(plan.size() * int64_t{sizeof(void *)}) : 0);
 }
 
 DeviceTensor device_tensor(const Plan &plan, int64_t i) {
@@ -116,8 +116,8 @@ PlanOnDevice::PlanOnDevice(CudaBackend &backend, const Plan &plan, Use use, cuda
 void CudaBackend::bind(Plan &plan) {
   const TableLayout layout(plan, true);
   std::pmr::vector<DeviceTensor> tensors(memory_);
-  std::pmr::vector<int32_t> tensor_of(static_cast<std::size_t>(plan.chunk_count()), 0, memory_);
-  tensors.reserve(static_cast<std::size_t>(plan.size()));
+  std::pmr::vector<int32_t> tensor_of(plan.chunk_count(), 0, memory_);
+  tensors.reserve(plan.size());
   Vec<int64_t> shares(memory_);
   Mirror m{};
   for (int64_t i = 0; i < plan.size(); ++i) {

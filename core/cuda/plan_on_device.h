@@ -15,7 +15,7 @@ class Scratch {
   Scratch(const Scratch &) = delete;
   Scratch &operator=(const Scratch &) = delete;
   ~Scratch();
-  [[nodiscard]] void *data() const { return data_; }
+  void *data() const { return data_; }
 
  private:
   CudaBackend &backend_;
@@ -29,8 +29,8 @@ class PlanOnDevice {
  public:
   enum class Use { kElementwise, kCheck, kNorm, kDiagnose };  ///< kNorm: a check with partials; kDiagnose: no teams
   PlanOnDevice(CudaBackend &backend, const Plan &plan, Use use, cudaStream_t stream);
-  [[nodiscard]] const PlanView &view() const { return view_; }
-  [[nodiscard]] ChunkPartial *partials() const { return partials_; }
+  const PlanView &view() const { return view_; }
+  ChunkPartial *partials() const { return partials_; }
 
  private:
   static int64_t scratch_bytes(const Plan &plan, Use use);

@@ -49,8 +49,8 @@ class DeviceContext {
   DeviceContext(const DeviceContext &) = delete;
   DeviceContext &operator=(const DeviceContext &) = delete;
   ~DeviceContext();
-  [[nodiscard]] int32_t device() const { return device_; }
-  [[nodiscard]] void *handle() const { return handle_; }
+  int32_t device() const { return device_; }
+  void *handle() const { return handle_; }
 
  private:
   int32_t device_;

@@ -24,7 +24,7 @@ void fill_shares(const Plan &plan, int32_t split, Vec<int64_t> &shares) {
   const auto teams = static_cast<int64_t>(shares.size());
   const int64_t part = plan.chunk_elements() >> split;
   const auto add = [&](int64_t team, int64_t elements) {
-    if (team < teams) shares[static_cast<std::size_t>(team)] += elements;
+    if (team < teams) shares[team] += elements;
   };
   // First as differences between neighbours, so that a tensor's cost does not grow with its number of whole chunks.
   std::fill(shares.begin(), shares.end(), int64_t{0});
@@ -50,7 +50,7 @@ void fill_shares(const Plan &plan, int32_t split, Vec<int64_t> &shares) {
 /// Estimated microseconds of a pass.
 double estimate(const Plan &plan, const Pass &pass, const Cut &cut, Vec<int64_t> &shares) {
   const int64_t parts = plan.chunk_count() << cut.split;
-  shares.resize(static_cast<std::size_t>(std::min(pass.slots * kWarps / cut.warps, parts)));
+  shares.resize(std::min(pass.slots * kWarps / cut.warps, parts));
   fill_shares(plan, cut.split, shares);
   const int64_t rounds = (parts - 1) / static_cast<int64_t>(shares.size()) + 1;
   const double longest = static_cast<double>(*std::max_element(shares.begin(), shares.end())) / cut.warps;

@@ -32,8 +32,8 @@ inline constexpr double kH200BytesPerUs = 30000.0;
 /// scratch memory; the caller may keep it for the next call.
 Cut choose_cut(const Plan &plan, const Pass &pass, Vec<int64_t> &shares);
 
-/// Blocks for `chunks` chunks, or parts of them: as many as there is work for, at most `slots` (the resident blocks of the device), at
-/// least one.
+/// Blocks for `chunks` chunks, or parts of them: as many as there is work for, at least one, at most `slots`, the
+/// device's resident blocks.
 inline int64_t blocks_for(int64_t chunks, int64_t warps_per_chunk, int64_t slots) {
   const int64_t teams = kWarps / warps_per_chunk;
   return std::clamp<int64_t>((chunks + teams - 1) / teams, 1, slots);

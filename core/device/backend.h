@@ -33,21 +33,21 @@ class Backend {
   virtual void *allocate(int64_t bytes) = 0;
   virtual void release(void *memory, int64_t bytes) noexcept = 0;
   /// That allocate has given out, unless it is host memory.
-  [[nodiscard]] virtual int64_t device_bytes() const { return 0; }
+  virtual int64_t device_bytes() const { return 0; }
   /// For records and tables: `host` has been read on return.
   virtual void write(void *device, const void *host, int64_t bytes, gsc_stream stream) = 0;
   /// For whole tensors.
   virtual void write_sync(void *device, const void *host, int64_t bytes, gsc_stream stream) = 0;
   virtual void read_sync(void *host, const void *device, int64_t bytes, gsc_stream stream) = 0;
   /// The stream for the work of creating objects, before the caller has passed one, and the wait for it.
-  [[nodiscard]] virtual gsc_stream setup_stream() const { return nullptr; }
+  virtual gsc_stream setup_stream() const { return nullptr; }
   virtual void finish_setup() {}
   /// Throws if a tensor's data is not memory of this device. `what` names the argument.
   virtual void validate_memory(const gsc_tensor *tensors, int64_t count, const Argument &what) = 0;
   /// Device memory can be read by the host without waiting.
-  [[nodiscard]] virtual bool host_visible() const = 0;
+  virtual bool host_visible() const = 0;
   /// How many parallel tasks a plan should be cut into.
-  [[nodiscard]] virtual int32_t wanted_tasks() const = 0;
+  virtual int32_t wanted_tasks() const = 0;
 
   /// Ordering between streams of this backend, and between backends of one kind. An event marks the work enqueued on a
   /// stream when it was recorded; a backend whose work is done on return needs none.
@@ -60,7 +60,7 @@ class Backend {
   virtual void wait_event(void * /*event*/, gsc_stream /*stream*/) {}
   /// Device memory of this backend from device memory of `source`, which is of the same kind.
   virtual void copy_from(void *to, const Backend & /*source*/, const void *from, int64_t bytes, gsc_stream /*stream*/) {
-    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    std::memcpy(to, from, bytes);
   }
 
   /// A list's plan has been built: keep what the device needs of it in plan.mirror().

@@ -32,7 +32,7 @@ std::size_t printable_length(const char *s) {
 
 NameSuffix::NameSuffix(const Names *names, int64_t index) {
   if (names == nullptr || names->empty()) return;
-  const String &name = (*names)[static_cast<std::size_t>(index)];
+  const String &name = (*names)[index];
   if (name.empty()) return;
   char *out = text_ + std::snprintf(text_, sizeof text_, " (\"");
   const char *const limit = out + kLongestName;
@@ -49,7 +49,7 @@ NameSuffix::NameSuffix(const Names *names, int64_t index) {
       out += std::snprintf(out, 5, "\\x%02x", static_cast<unsigned char>(name[at++]));
     }
   }
-  std::snprintf(out, static_cast<std::size_t>(text_ + sizeof text_ - out), "%s\")", at < name.size() ? "..." : "");
+  std::snprintf(out, text_ + sizeof text_ - out, "%s\")", at < name.size() ? "..." : "");
 }
 
 }  // namespace gsc

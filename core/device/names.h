@@ -16,7 +16,7 @@ using Names = Vec<String>;
 class NameSuffix {
  public:
   NameSuffix(const Names *names, int64_t index);
-  [[nodiscard]] const char *c_str() const { return text_; }
+  const char *c_str() const { return text_; }
 
  private:
   static constexpr std::size_t kLongestName = 112;

@@ -22,7 +22,7 @@ constexpr int64_t kMinTaskCost = 32768;
 }  // namespace
 
 void Plan::build(const gsc_tensor *tensors, int64_t count, int32_t pieces) {
-  tensors_.resize(static_cast<std::size_t>(count));
+  tensors_.resize(count);
   for (std::size_t i = 0; i < tensors_.size(); ++i) tensors_[i] = {tensors[i].data, tensors[i].count, tensors[i].dtype};
   bound_.clear();
   has_absent_ = false;
@@ -35,7 +35,7 @@ void Plan::build(const gsc_tensor *tensors, int64_t count, int32_t pieces) {
   chunk_shift_ = kMinChunkShift;
   while (chunk_shift_ < kMaxChunkShift && (total_elements_ >> chunk_shift_) > kWantedChunks) ++chunk_shift_;
 
-  first_chunk_.resize(static_cast<std::size_t>(count) + 1);
+  first_chunk_.resize(count + 1);
   int64_t chunks = 0;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     first_chunk_[i] = chunks;
@@ -46,7 +46,7 @@ void Plan::build(const gsc_tensor *tensors, int64_t count, int32_t pieces) {
 
   const int64_t cost = total_elements_ + chunks * kChunkOverhead;
   const int64_t tasks = std::clamp<int64_t>(cost / kMinTaskCost, 1, std::max<int32_t>(pieces, 1));
-  splits_.assign(static_cast<std::size_t>(tasks) + 1, chunks);
+  splits_.assign(tasks + 1, chunks);
   splits_[0] = 0;
   int64_t done = 0;
   std::size_t next = 1;
@@ -90,7 +90,7 @@ void Plan::find_runs() {
   for (auto i = static_cast<int64_t>(tensors_.size()) - 1; i >= 0; --i) {
     const Tensor &t = tensor(i);
     if (is_absent(i)) {
-      run_end_[static_cast<std::size_t>(i)] = i + 1;
+      run_end_[i] = i + 1;
       end = i;
       next = nullptr;
       continue;
@@ -100,7 +100,7 @@ void Plan::find_runs() {
       if (next != nullptr && (next->dtype != t.dtype || next->data != after)) end = i + 1;
       next = &t;
     }
-    run_end_[static_cast<std::size_t>(i)] = end;
+    run_end_[i] = end;
   }
 }
 

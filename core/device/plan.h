@@ -30,54 +30,54 @@ class Plan {
   /// Room for what set_present keeps, which then allocates nothing.
   void reserve_absent() { bound_.reserve(tensors_.size()); }
   /// Whether set_present was ever called.
-  [[nodiscard]] bool can_be_absent() const { return !bound_.empty(); }
+  bool can_be_absent() const { return !bound_.empty(); }
   /// A tensor whose byte is 0 counts as empty from now on, but keeps its chunks. NULL: all are present. `data` is NULL or
   /// has new addresses; those of absent tensors may be NULL. A tensor without elements is always present.
   void set_present(const uint8_t *present, void *const *data);
 
-  [[nodiscard]] int64_t size() const { return static_cast<int64_t>(tensors_.size()); }
-  [[nodiscard]] const Tensor &tensor(int64_t i) const { return tensors_[static_cast<std::size_t>(i)]; }
-  [[nodiscard]] const Tensor *tensors() const { return tensors_.data(); }
+  int64_t size() const { return static_cast<int64_t>(tensors_.size()); }
+  const Tensor &tensor(int64_t i) const { return tensors_[i]; }
+  const Tensor *tensors() const { return tensors_.data(); }
   /// Tensor `i` as it is when it is present.
-  [[nodiscard]] const Tensor &bound(int64_t i) const { return bounds()[i]; }
-  [[nodiscard]] const Tensor *bounds() const { return can_be_absent() ? bound_.data() : tensors_.data(); }
-  [[nodiscard]] bool is_absent(int64_t i) const { return tensor(i).count != bound(i).count; }
-  [[nodiscard]] bool has_absent() const { return has_absent_; }
-  [[nodiscard]] int64_t chunk_elements() const { return int64_t{1} << chunk_shift_; }
-  [[nodiscard]] int64_t chunk_count() const { return first_chunk_.empty() ? 0 : first_chunk_.back(); }
+  const Tensor &bound(int64_t i) const { return bounds()[i]; }
+  const Tensor *bounds() const { return can_be_absent() ? bound_.data() : tensors_.data(); }
+  bool is_absent(int64_t i) const { return tensor(i).count != bound(i).count; }
+  bool has_absent() const { return has_absent_; }
+  int64_t chunk_elements() const { return int64_t{1} << chunk_shift_; }
+  int64_t chunk_count() const { return first_chunk_.empty() ? 0 : first_chunk_.back(); }
   /// Chunks of tensors before `i`; i = size() gives chunk_count().
-  [[nodiscard]] int64_t first_chunk(int64_t i) const { return first_chunk_[static_cast<std::size_t>(i)]; }
+  int64_t first_chunk(int64_t i) const { return first_chunk_[i]; }
   /// The tensor that chunk `chunk` belongs to.
-  [[nodiscard]] int64_t tensor_of(int64_t chunk) const;
+  int64_t tensor_of(int64_t chunk) const;
   /// Tensors [i, run_end(i)) are of one dtype and lie in memory one after the other. Empty tensors lie anywhere; an
   /// absent one ends the run.
-  [[nodiscard]] int64_t run_end(int64_t i) const { return run_end_[static_cast<std::size_t>(i)]; }
+  int64_t run_end(int64_t i) const { return run_end_[i]; }
   /// Parallel tasks of about equal cost; task t covers chunks [split(t), split(t + 1)).
-  [[nodiscard]] int32_t task_count() const { return static_cast<int32_t>(splits_.size()) - 1; }
-  [[nodiscard]] int64_t split(int32_t t) const { return splits_[static_cast<std::size_t>(t)]; }
+  int32_t task_count() const { return static_cast<int32_t>(splits_.size()) - 1; }
+  int64_t split(int32_t t) const { return splits_[t]; }
   /// Into how many tasks a part of this many chunks is worth being cut.
-  [[nodiscard]] int32_t task_count(int64_t chunks) const;
+  int32_t task_count(int64_t chunks) const;
   /// Of all tensors, absent or not.
-  [[nodiscard]] int64_t total_elements() const { return total_elements_; }
-  [[nodiscard]] int64_t total_bytes() const { return total_bytes_; }
+  int64_t total_elements() const { return total_elements_; }
+  int64_t total_bytes() const { return total_bytes_; }
 
   /// One partial per chunk, made on first use so that lists which are never summed do without.
-  void need_partials() { partials_.resize(static_cast<std::size_t>(chunk_count())); }
+  void need_partials() { partials_.resize(chunk_count()); }
   ChunkPartial *partials() { return partials_.data(); }
 
   /// For a backend to work in while it prepares a pass, by one thread at a time; kept, so that the next pass allocates
   /// nothing.
-  [[nodiscard]] Vec<int64_t> &backend_memory() const { return backend_memory_; }
+  Vec<int64_t> &backend_memory() const { return backend_memory_; }
 
   /// The smallest magnitude of fp64 gradients that counts as inf.
-  [[nodiscard]] double fp64_limit() const {
+  double fp64_limit() const {
     return fp32_optimizers_.load(std::memory_order_relaxed) > 0 ? kFp64AsFp32Limit : kFp64Limit;
   }
   /// One optimizer more, or less, that narrows them to fp32. From any thread: it may be a finalizer's.
   void add_fp32_optimizers(int32_t difference) { fp32_optimizers_.fetch_add(difference, std::memory_order_relaxed); }
 
   /// The backend's own data for this plan; NULL if it keeps none.
-  [[nodiscard]] void *mirror() const { return mirror_; }
+  void *mirror() const { return mirror_; }
   void set_mirror(void *mirror) { mirror_ = mirror; }
 
   /// Calls f(tensor_index, offset, elements, chunk) for every chunk of [begin, end). Chunks of absent tensors have 0

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "core/base/decimal.h"
 #include "core/base/error.h"
 
 namespace gsc {
@@ -29,7 +30,7 @@ constexpr BackendRow kBackendRow = {
     [] { return int32_t{0}; },
     [](int32_t) -> gsc_device_info { fail_without_cuda("device_type"); },
     [](std::pmr::memory_resource *, const gsc_context_options &) -> OpenBackend {
-      fail_without_cuda(Argument("options").field("device_type"));
+      fail_without_cuda(kOptions.field("device_type"));
     },
     nullptr,
 };
@@ -48,7 +49,7 @@ const BackendRow &find_backend(int32_t device_type, const Argument &what) {
   for (const BackendRow *row : kBackends) {
     if (row->device_type == device_type) return *row;
   }
-  fail(GSC_ERROR_INVALID_ARGUMENT, what, "is %d; it must be one of GSC_DEVICE_*", device_type);
+  refuse_value(what, device_type, "one of GSC_DEVICE_*");
 }
 
 Owner owner_of(const void *address) {

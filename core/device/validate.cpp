@@ -4,6 +4,7 @@
 #include <cctype>
 #include <optional>
 
+#include "core/base/decimal.h"
 #include "core/rules/dtypes.h"
 #include "core/rules/state_conversion.h"
 
@@ -61,14 +62,13 @@ DtypeChoices::DtypeChoices(bool (*accepts)(int32_t dtype)) {
 
 void validate_tensor_count(int64_t count) {
   if (count >= 0 && count <= kMaxTensors) return;
-  fail(GSC_ERROR_INVALID_ARGUMENT, "count", "is %lld; it must be a number of tensors from 0 to 2^24",
-       static_cast<long long>(count));
+  refuse_value("count", count, "a number of tensors from 0 to 2^24");
 }
 
 void validate_tensors(const gsc_tensor *tensors, int64_t count, const Argument &what, StateDtypes state_dtypes,
                       const Names *names) {
   validate_tensor_count(count);
-  if (count > 0 && tensors == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, what, "is NULL");
+  if (count > 0 && tensors == nullptr) refuse(what, "is NULL");
   int64_t total = 0;
   for (int64_t i = 0; i < count; ++i) {
     const gsc_tensor &t = tensors[i];
@@ -78,36 +78,35 @@ void validate_tensors(const gsc_tensor *tensors, int64_t count, const Argument &
     if (!is_element_dtype(t.dtype) && !(is_state && state_dtypes >= needed)) {
       const char *who = needed == StateDtypes::kConverted ? "; only gsc_ops_convert_state takes it"
                                                           : "; only optimizer state may have it";
-      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("dtype"), "is %d; it must be %s%s%s", t.dtype,
-           DtypeChoices().c_str(), is_state ? who : "", NameSuffix(names, i).c_str());
+      refuse(what.tensor(i).field("dtype"), "is %d; it must be %s%s%s", t.dtype, DtypeChoices().c_str(),
+             is_state ? who : "", NameSuffix(names, i).c_str());
     }
     if (const auto field = wrong_field(t)) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field(*field), "%s%s",
-           is_flash_code(t.dtype)
-               ? "is wrong; this dtype has an aligned scale of dtype GSC_FP16 for each block of 1 x 32 elements"
-           : is_grouped(t.dtype)
-               ? "is wrong; this dtype has a scale of dtype GSC_FP8_E8M0 for each block of 1 x 32 elements"
-               : "is not 0; this version does not support it",
-           NameSuffix(names, i).c_str());
+      refuse(what.tensor(i).field(*field), "%s%s",
+             is_flash_code(t.dtype)
+                 ? "is wrong; this dtype has an aligned scale of dtype GSC_FP16 for each block of 1 x 32 elements"
+             : is_grouped(t.dtype)
+                 ? "is wrong; this dtype has a scale of dtype GSC_FP8_E8M0 for each block of 1 x 32 elements"
+                 : "is not 0; this version does not support it",
+             NameSuffix(names, i).c_str());
     }
     if (t.count < 0 || t.count > kMaxElements) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("count"), "is %lld; it must be in 0..2^40%s",
-           static_cast<long long>(t.count), NameSuffix(names, i).c_str());
+      refuse(what.tensor(i).field("count"), "is %lld; it must be in 0..2^40%s", static_cast<long long>(t.count),
+             NameSuffix(names, i).c_str());
     }
     total += t.count;
     if (total > kMaxElements) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i),
-           "and the tensors before it have more than 2^40 elements together%s", NameSuffix(names, i).c_str());
+      refuse(what.tensor(i), "and the tensors before it have more than 2^40 elements together%s",
+             NameSuffix(names, i).c_str());
     }
     if (t.count == 0) continue;
     if (t.data == nullptr) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"), "is NULL but its count is %lld%s",
-           static_cast<long long>(t.count), NameSuffix(names, i).c_str());
+      refuse(what.tensor(i).field("data"), "is NULL but its count is %lld%s", static_cast<long long>(t.count),
+             NameSuffix(names, i).c_str());
     }
     if (reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(size) != 0) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"),
-           "is %p, which is not aligned to its dtype %s (%lld bytes)%s", t.data, dtype_name(t.dtype),
-           static_cast<long long>(size), NameSuffix(names, i).c_str());
+      refuse(what.tensor(i).field("data"), "is %p, which is not aligned to its dtype %s (%lld bytes)%s", t.data,
+             dtype_name(t.dtype), static_cast<long long>(size), NameSuffix(names, i).c_str());
     }
   }
 }

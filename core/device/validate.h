@@ -14,7 +14,7 @@ namespace gsc {
 class DtypeChoices {
  public:
   explicit DtypeChoices(bool (*accepts)(int32_t dtype) = [](int32_t) { return true; });
-  [[nodiscard]] const char *c_str() const { return text_; }
+  const char *c_str() const { return text_; }
 
  private:
   char text_[128] = "";

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "core/base/callback.h"
+#include "core/base/decimal.h"
 #include "core/base/error.h"
 
 namespace gsc {
@@ -13,21 +14,17 @@ namespace {
 
 void validate(const gsc_context_options &o) {
   if ((o.flags & ~static_cast<uint32_t>(GSC_CONTEXT_USE_CURRENT)) != 0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("flags"),
-         "is %u; the only flag is GSC_CONTEXT_USE_CURRENT", o.flags);
+    refuse(kOptions.field("flags"), "is %u; the only flag is GSC_CONTEXT_USE_CURRENT", o.flags);
   }
   if (o.num_threads < 0 || o.num_threads > kMaxThreads) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("num_threads"), "is %d; it must be in 0..%d",
-         o.num_threads, kMaxThreads);
+    refuse(kOptions.field("num_threads"), "is %d; it must be in 0..%d", o.num_threads, kMaxThreads);
   }
   if (o.cpu_target < GSC_CPU_BEST || o.cpu_target > GSC_CPU_AVX512) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("cpu_target"), "is %d; it must be one of GSC_CPU_*",
-         o.cpu_target);
+    refuse_value(kOptions.field("cpu_target"), o.cpu_target, "one of GSC_CPU_*");
   }
   if ((o.allocate == nullptr) != (o.release == nullptr)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT,
-         Argument("options").field(o.allocate == nullptr ? Literal("allocate") : Literal("release")),
-         "is NULL; give both allocate and release, or neither");
+    refuse(kOptions.field(o.allocate == nullptr ? Literal("allocate") : Literal("release")),
+           "is NULL; give both allocate and release, or neither");
   }
 }
 
@@ -48,7 +45,7 @@ Ref<Context> Context::create(const gsc_context_options &options) {
 Context::Context(const Resource &memory, const gsc_context_options &options)
     : Object(kTag),
       memory_(memory),
-      row_(find_backend(options.device_type, Argument("options").field("device_type"))),
+      row_(find_backend(options.device_type, kOptions.field("device_type"))),
       device_index_(options.device_index),
       log_(options.log),
       log_user_(options.log_user),

@@ -24,16 +24,16 @@ class Context final : public Object {
   /// `options` is complete and of this version's size.
   static Ref<Context> create(const gsc_context_options &options);
 
-  [[nodiscard]] std::pmr::memory_resource *memory() { return &memory_; }
-  [[nodiscard]] Backend &backend() { return *backend_; }
-  [[nodiscard]] int32_t device_type() const { return row_.device_type; }
+  std::pmr::memory_resource *memory() { return &memory_; }
+  Backend &backend() { return *backend_; }
+  int32_t device_type() const { return row_.device_type; }
   /// Its kind, such as "CPU".
-  [[nodiscard]] const char *device_name() const { return row_.name; }
-  [[nodiscard]] int32_t device_index() const { return device_index_; }
-  [[nodiscard]] int64_t host_bytes() const { return static_cast<int64_t>(sizeof(Context)) + memory_.held(); }
-  [[nodiscard]] int64_t device_bytes() const { return backend_->device_bytes(); }
-  [[nodiscard]] int32_t cpu_target() const { return cpu_target_; }
-  [[nodiscard]] int32_t num_threads() const { return num_threads_; }
+  const char *device_name() const { return row_.name; }
+  int32_t device_index() const { return device_index_; }
+  int64_t host_bytes() const { return int64_t{sizeof(Context)} + memory_.held(); }
+  int64_t device_bytes() const { return backend_->device_bytes(); }
+  int32_t cpu_target() const { return cpu_target_; }
+  int32_t num_threads() const { return num_threads_; }
 
   void set_log(gsc_log_fn log, void *user);
   [[gnu::format(printf, 3, 4)]] void log(int32_t level, const char *format, ...) const;
@@ -52,7 +52,7 @@ class Context final : public Object {
   }
 
   /// Guards the uses of lists by optimizers, and the addresses of lists in use.
-  [[nodiscard]] std::mutex &uses_mutex() { return uses_mutex_; }
+  std::mutex &uses_mutex() { return uses_mutex_; }
 
   /// Makes an object in this context's memory. The object frees itself with unmake().
   template <typename T, typename... Args>
@@ -122,10 +122,10 @@ class DeviceMemory {
     if (data_ != nullptr) backend_->release(data_, bytes_);
   }
   template <typename T>
-  [[nodiscard]] T *as() const {
+  T *as() const {
     return static_cast<T *>(data_);
   }
-  [[nodiscard]] int64_t bytes() const { return bytes_; }
+  int64_t bytes() const { return bytes_; }
 
  private:
   Backend *backend_ = nullptr;

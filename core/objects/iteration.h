@@ -33,42 +33,40 @@ class Iteration {
 
  public:
   explicit Iteration(std::pmr::memory_resource *memory) : checked_(memory) {}
-  void reserve(int64_t tensors) { checked_.resize(static_cast<std::size_t>(tensors)); }
+  void reserve(int64_t tensors) { checked_.resize(tensors); }
 
   /// Id of the list's scaler; 0: none.
-  [[nodiscard]] uint64_t scaler() const { return now_.scaler; }
-  [[nodiscard]] Stage stage() const { return now_.stage; }
+  uint64_t scaler() const { return now_.scaler; }
+  Stage stage() const { return now_.stage; }
   /// The gradients in memory are no longer multiplied by the scale.
-  [[nodiscard]] bool is_unscaled() const { return now_.unscaled; }
+  bool is_unscaled() const { return now_.unscaled; }
   /// The record answers the rule.
-  [[nodiscard]] bool is_concluded() const { return now_.concluded; }
+  bool is_concluded() const { return now_.concluded; }
   /// A call failed after it had done a part that cannot be undone.
-  [[nodiscard]] bool is_lost() const { return now_.lost; }
+  bool is_lost() const { return now_.lost; }
   /// The scaler has stepped, and that step did not write the gradients.
-  [[nodiscard]] bool is_left_scaled() const { return now_.left_scaled; }
+  bool is_left_scaled() const { return now_.left_scaled; }
   /// If all have been, the list is CHECKED or later, or lost.
-  [[nodiscard]] int64_t tensors_checked() const { return now_.tensors_checked; }
-  [[nodiscard]] bool is_checked_in_part() const {
-    return now_.stage == Stage::kReady && now_.tensors_checked > 0 && !now_.lost;
-  }
-  [[nodiscard]] bool was_read() const { return now_.stage != Stage::kReady || now_.tensors_checked > 0; }
+  int64_t tensors_checked() const { return now_.tensors_checked; }
+  bool is_checked_in_part() const { return now_.stage == Stage::kReady && now_.tensors_checked > 0 && !now_.lost; }
+  bool was_read() const { return now_.stage != Stage::kReady || now_.tensors_checked > 0; }
   /// By check_range.
-  [[nodiscard]] bool is_checked(int64_t tensor) const { return checked_[static_cast<std::size_t>(tensor)] != 0; }
+  bool is_checked(int64_t tensor) const { return checked_[tensor] != 0; }
   /// The greatest Plan::fp64_limit() of the checks.
-  [[nodiscard]] double fp64_limit() const { return now_.fp64_limit; }
+  double fp64_limit() const { return now_.fp64_limit; }
 
-  [[nodiscard]] const ClipRule &rule() const { return now_.rule; }
-  [[nodiscard]] bool has_norm() const { return now_.rule.max_norm >= 0.0; }
-  [[nodiscard]] bool has_value() const { return std::isfinite(now_.rule.value); }
+  const ClipRule &rule() const { return now_.rule; }
+  bool has_norm() const { return now_.rule.max_norm >= 0.0; }
+  bool has_value() const { return std::isfinite(now_.rule.value); }
   /// The norm, or the value, has not been applied in memory: the scaler's step has to.
-  [[nodiscard]] bool is_norm_pending() const { return has_norm() && !now_.norm_applied; }
-  [[nodiscard]] bool is_value_pending() const { return has_value() && !now_.value_applied; }
-  [[nodiscard]] bool is_clip_pending() const { return is_norm_pending() || is_value_pending(); }
-  [[nodiscard]] bool is_value_applied() const { return now_.value_applied; }
+  bool is_norm_pending() const { return has_norm() && !now_.norm_applied; }
+  bool is_value_pending() const { return has_value() && !now_.value_applied; }
+  bool is_clip_pending() const { return is_norm_pending() || is_value_pending(); }
+  bool is_value_applied() const { return now_.value_applied; }
 
   /// Id of the step that was taken, or is being taken, in slices; 0: none.
-  [[nodiscard]] uint64_t slices() const { return now_.slices; }
-  [[nodiscard]] bool is_between_slices() const { return now_.slices != 0 && now_.stage != Stage::kStepped; }
+  uint64_t slices() const { return now_.slices; }
+  bool is_between_slices() const { return now_.slices != 0 && now_.stage != Stage::kStepped; }
   void begin_slices(uint64_t id) { now_.slices = id; }
 
   void begin(uint64_t scaler) { now_.scaler = scaler; }
@@ -122,7 +120,7 @@ class Iteration {
   }
 
   /// To take back a call that failed. No range may have been checked in between.
-  [[nodiscard]] State save() const { return now_; }
+  State save() const { return now_; }
   void restore(const State &before) { now_ = before; }
 
  private:

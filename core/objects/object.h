@@ -26,7 +26,7 @@ class Object {
   void release() noexcept {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
   }
-  [[nodiscard]] Tag tag() const noexcept { return tag_; }
+  Tag tag() const noexcept { return tag_; }
 
   /// Marks a call that changes the object. False if such a call is running: the outer call of this callback, or another
   /// thread's. The first case is always found, the second usually; a lock would cost more than it is worth.
@@ -36,7 +36,7 @@ class Object {
     return true;
   }
   void end_call() noexcept { in_call_.store(false, std::memory_order_relaxed); }
-  [[nodiscard]] bool is_in_call() const noexcept { return in_call_.load(std::memory_order_relaxed); }
+  bool is_in_call() const noexcept { return in_call_.load(std::memory_order_relaxed); }
 
  protected:
   explicit Object(Tag tag) : tag_(tag) {}
@@ -82,7 +82,7 @@ class Ref {
   /// Hands the reference to the caller.
   T *detach() noexcept { return std::exchange(object_, nullptr); }
 
-  [[nodiscard]] T *get() const noexcept { return object_; }
+  T *get() const noexcept { return object_; }
   T *operator->() const noexcept { return object_; }
   T &operator*() const noexcept { return *object_; }
   explicit operator bool() const noexcept { return object_ != nullptr; }

@@ -26,7 +26,7 @@ struct Span {
       : begin(reinterpret_cast<uintptr_t>(data)), end(begin + static_cast<uintptr_t>(bytes)) {}
   explicit Span(const gsc_tensor &t) : Span(t.data, t.count * dtype_bytes(t.dtype)) {}
   /// An empty span overlaps nothing, wherever it lies.
-  [[nodiscard]] bool overlaps(const Span &other) const {
+  bool overlaps(const Span &other) const {
     return begin < end && other.begin < other.end && begin < other.end && other.begin < end;
   }
 };
@@ -35,10 +35,10 @@ struct Span {
 template <typename T>
 void require_apart(const T *scalars, int64_t scalar_count, const Argument &name, const gsc_tensor *tensors,
                    int64_t count, const Argument &what) {
-  const Span span(scalars, scalar_count * static_cast<int64_t>(sizeof(T)));
+  const Span span(scalars, scalar_count * int64_t{sizeof(T)});
   for (int64_t i = 0; scalars != nullptr && i < count; ++i) {
     if (!span.overlaps(Span(tensors[i]))) continue;
-    fail(GSC_ERROR_INVALID_ARGUMENT, name, "overlaps %s in memory", what.tensor(i).text().c_str());
+    refuse(name, "overlaps %s in memory", what.tensor(i).text().c_str());
   }
 }
 
@@ -46,8 +46,8 @@ void require_apart(const T *scalars, int64_t scalar_count, const Argument &name,
 template <typename T, typename U>
 void require_apart(const T *scalar, const Argument &name, const U *others, const char *other_name, int64_t count = 1) {
   if (others == nullptr) return;
-  if (Span(scalar, sizeof(T)).overlaps(Span(others, count * static_cast<int64_t>(sizeof(U))))) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, name, "overlaps %s in memory", other_name);
+  if (Span(scalar, sizeof(T)).overlaps(Span(others, count * int64_t{sizeof(U)}))) {
+    refuse(name, "overlaps %s in memory", other_name);
   }
 }
 
@@ -66,17 +66,15 @@ void elementwise(Context &context, Elementwise op, const gsc_tensor *src, const 
   validate_one(context, dst, count, dst_name);
   for (int64_t i = 0; i < count; ++i) {
     if (src[i].count != dst[i].count) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, src_name.tensor(i), "has %lld elements, but %s has %lld",
-           static_cast<long long>(src[i].count), dst_name.tensor(i).text().c_str(),
-           static_cast<long long>(dst[i].count));
+      refuse(src_name.tensor(i), "has %lld elements, but %s has %lld", static_cast<long long>(src[i].count),
+             dst_name.tensor(i).text().c_str(), static_cast<long long>(dst[i].count));
     }
     if (src[i].count > 0 && src[i].data == dst[i].data && src[i].dtype != dst[i].dtype) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, src_name.tensor(i), "and %s are the same buffer, but of dtypes %s and %s",
-           dst_name.tensor(i).text().c_str(), dtype_name(src[i].dtype), dtype_name(dst[i].dtype));
+      refuse(src_name.tensor(i), "and %s are the same buffer, but of dtypes %s and %s",
+             dst_name.tensor(i).text().c_str(), dtype_name(src[i].dtype), dtype_name(dst[i].dtype));
     }
     if (src[i].data != dst[i].data && Span(src[i]).overlaps(Span(dst[i]))) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, src_name.tensor(i), "and %s overlap without being the same buffer",
-           dst_name.tensor(i).text().c_str());
+      refuse(src_name.tensor(i), "and %s overlap without being the same buffer", dst_name.tensor(i).text().c_str());
     }
   }
   require_apart(factor, 1, "factor", dst, count, dst_name);
@@ -121,7 +119,12 @@ void update_scale(Context &context, float *scale, int32_t *growth_tracker, const
   require_apart(scale, "scale", growth_tracker, "growth_tracker");
   require_apart(scale, "scale", found_inf, "found_inf");
   require_apart(growth_tracker, "growth_tracker", found_inf, "found_inf");
-  context.backend().record(RecordJob::update_scale(policy, scale, growth_tracker, found_inf), stream);
+  context.backend().record({.kind = RecordJob::Kind::kUpdateScale,
+                            .policy = policy,
+                            .scale_word = scale,
+                            .tracker_word = growth_tracker,
+                            .found_inf = found_inf},
+                           stream);
 }
 
 void scale(Context &context, const gsc_tensor *src, const gsc_tensor *dst, int64_t count, const float *factor,
@@ -160,23 +163,21 @@ bool is_convertible(int32_t from, int32_t to) {
 
 void validate_conversion(const gsc_tensor &src, const gsc_tensor *weights, const gsc_tensor &dst, int64_t i) {
   if (src.count != dst.count) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("dst").tensor(i), "has %lld elements, but src[%lld] has %lld",
-         static_cast<long long>(dst.count), static_cast<long long>(i), static_cast<long long>(src.count));
+    refuse(Argument("dst").tensor(i), "has %lld elements, but src[%lld] has %lld", static_cast<long long>(dst.count),
+           static_cast<long long>(i), static_cast<long long>(src.count));
   }
   if (!is_convertible(src.dtype, dst.dtype)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("dst").tensor(i), "is %s, into which %s is not converted",
-         dtype_name(dst.dtype), dtype_name(src.dtype));
+    refuse(Argument("dst").tensor(i), "is %s, into which %s is not converted", dtype_name(dst.dtype),
+           dtype_name(src.dtype));
   }
   if (Span(src).overlaps(Span(dst))) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("src").tensor(i), "overlaps dst[%lld] in memory",
-         static_cast<long long>(i));
+    refuse(Argument("src").tensor(i), "overlaps dst[%lld] in memory", static_cast<long long>(i));
   }
   if (is_remainder(src.dtype) == is_remainder(dst.dtype)) return;
-  if (weights == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, "weights", "is NULL, but masters need their weights");
+  if (weights == nullptr) refuse("weights", "is NULL, but masters need their weights");
   if (weights[i].count != src.count || (weights[i].dtype != GSC_FP16 && weights[i].dtype != GSC_BF16)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("weights").tensor(i),
-         "has %lld elements of dtype %s; it must have %lld of fp16 or bf16", static_cast<long long>(weights[i].count),
-         dtype_name(weights[i].dtype), static_cast<long long>(src.count));
+    refuse(Argument("weights").tensor(i), "has %lld elements of dtype %s; it must have %lld of fp16 or bf16",
+           static_cast<long long>(weights[i].count), dtype_name(weights[i].dtype), static_cast<long long>(src.count));
   }
 }
 
@@ -206,7 +207,7 @@ void convert_state(Context &context, const gsc_tensor *src, const gsc_tensor *we
 void norm(Context &context, const gsc_tensor *tensors, int64_t count, int32_t norm_type, double *out_norm,
           double *out_tensor_norms, gsc_stream stream) {
   if (norm_type != GSC_NORM_L2 && norm_type != GSC_NORM_INF) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "norm_type", "is %d; it must be GSC_NORM_L2 or GSC_NORM_INF", norm_type);
+    refuse_value("norm_type", norm_type, "GSC_NORM_L2 or GSC_NORM_INF");
   }
   validate_one(context, tensors, count, "tensors");
   require_apart(out_norm, 1, "out_norm", tensors, count, "tensors");
@@ -220,15 +221,14 @@ void norm(Context &context, const gsc_tensor *tensors, int64_t count, int32_t no
 
 Recommendation recommend_scale(const int64_t *histogram, int64_t bins, float current_scale, int32_t dtype) {
   if (bins != GSC_EXPONENT_BINS) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "bins", "is %lld; it must be GSC_EXPONENT_BINS", static_cast<long long>(bins));
+    refuse_value("bins", bins, "GSC_EXPONENT_BINS");
   }
   if (!std::isfinite(current_scale) || current_scale <= 0.0F) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "current_scale", "is %s; it must be finite and > 0",
-         Decimal(current_scale).c_str());
+    refuse_value("current_scale", current_scale, "finite and > 0");
   }
   const auto is_narrow = [](int32_t d) { return is_element_dtype(d) && !is_wide(d); };
   if (!is_narrow(dtype)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "dtype", "is %d; it must be %s", dtype, DtypeChoices(is_narrow).c_str());
+    refuse("dtype", "is %d; it must be %s", dtype, DtypeChoices(is_narrow).c_str());
   }
   const int largest = with_dtype(dtype, [](auto d) { return decltype(d)::kLargestExponent; });
   const int smallest = with_dtype(dtype, [](auto d) { return decltype(d)::kSmallestExponent; });
@@ -236,8 +236,7 @@ Recommendation recommend_scale(const int64_t *histogram, int64_t bins, float cur
   int top = -1;
   for (int b = 0; b < GSC_EXPONENT_BINS; ++b) {
     if (histogram[b] < 0) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, Argument("histogram").at(b), "is %lld; it must be >= 0",
-           static_cast<long long>(histogram[b]));
+      refuse_value(Argument("histogram").at(b), histogram[b], ">= 0");
     }
     total += static_cast<double>(histogram[b]);
     if (histogram[b] > 0) top = b;

@@ -18,33 +18,31 @@ void require_same_shapes(const TensorList &param_list, const Plan &other, const 
                          Slot holds = Slot::kMoment) {
   const Plan &params = param_list.plan();
   if (params.size() != other.size()) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, what, "has %lld tensors, but params has %lld",
-         static_cast<long long>(other.size()), static_cast<long long>(params.size()));
+    refuse(what, "has %lld tensors, but params has %lld", static_cast<long long>(other.size()),
+           static_cast<long long>(params.size()));
   }
   for (int64_t i = 0; i < params.size(); ++i) {
     const int64_t count = params.tensor(i).count, own = other.tensor(i).count;
     if (own == slot_elements(holds, count)) continue;
     if (numbers_of(holds) > 0) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i), "has %lld elements; this slot has %lld per tensor%s",
-           static_cast<long long>(own), static_cast<long long>(slot_elements(holds, count)),
-           NameSuffix(&param_list.names(), i).c_str());
+      refuse(what.tensor(i), "has %lld elements; this slot has %lld per tensor%s", static_cast<long long>(own),
+             static_cast<long long>(slot_elements(holds, count)), NameSuffix(&param_list.names(), i).c_str());
     }
-    fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i), "has %lld elements, but params[%lld] has %lld%s",
-         static_cast<long long>(own), static_cast<long long>(i), static_cast<long long>(count),
-         NameSuffix(&param_list.names(), i).c_str());
+    refuse(what.tensor(i), "has %lld elements, but params[%lld] has %lld%s", static_cast<long long>(own),
+           static_cast<long long>(i), static_cast<long long>(count), NameSuffix(&param_list.names(), i).c_str());
   }
 }
 
 /// Of this context, and with all its tensors.
 void require_usable(const TensorList &list, const Ref<Context> &context, const Argument &what) {
   if (list.context().get() != context.get()) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, what, "belongs to another context");
+    refuse(what, "belongs to another context");
   }
   const Plan &plan = list.plan();
   for (int64_t i = 0; plan.has_absent() && i < plan.size(); ++i) {
     if (!plan.is_absent(i)) continue;
-    fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i), "is absent; an optimizer is made while all are present%s",
-         NameSuffix(&list.names(), i).c_str());
+    refuse(what.tensor(i), "is absent; an optimizer is made while all are present%s",
+           NameSuffix(&list.names(), i).c_str());
   }
 }
 
@@ -59,12 +57,12 @@ void require_state_dtypes(const TensorList &state_list, const TensorList &param_
     if (!is_wide(param) && is_code_of(dtype, holds)) continue;
     const bool is_code =
         is_state_code(dtype) && !is_wide(param) && (holds == Slot::kMoment || holds == Slot::kSecondMoment);
-    fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i), "is %s, but the state of a parameter of dtype %s is %s%s%s",
-         dtype_name(dtype), dtype_name(param), dtype_name(full_dtype(holds, param)),
-         is_code ? (holds == Slot::kMoment ? ", or bf16 or fp8_e4m3 in this slot"
-                                           : ", or ufp16_e5m11 or ufp8_e4m4 in this slot")
-                 : "",
-         NameSuffix(&param_list.names(), i).c_str());
+    refuse(what.tensor(i), "is %s, but the state of a parameter of dtype %s is %s%s%s", dtype_name(dtype),
+           dtype_name(param), dtype_name(full_dtype(holds, param)),
+           is_code ? (holds == Slot::kMoment ? ", or bf16 or fp8_e4m3 in this slot"
+                                             : ", or ufp16_e5m11 or ufp8_e4m4 in this slot")
+                   : "",
+           NameSuffix(&param_list.names(), i).c_str());
   }
 }
 
@@ -74,14 +72,13 @@ void require_formats(const TensorList &param_list, const gsc_optimizer_options &
   for (int64_t i = 0; i < params.size(); ++i) {
     const int32_t dtype = params.tensor(i).dtype;
     if (options.state_format != GSC_STATE_FULL && is_wide(dtype)) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("state_format"),
-           "is %d, but params[%lld] is fp64, whose state is fp64%s", options.state_format, static_cast<long long>(i),
-           NameSuffix(&param_list.names(), i).c_str());
+      refuse(kOptions.field("state_format"), "is %d, but params[%lld] is fp64, whose state is fp64%s",
+             options.state_format, static_cast<long long>(i), NameSuffix(&param_list.names(), i).c_str());
     }
     if (options.master_format != GSC_MASTER_NONE && dtype != GSC_FP16 && dtype != GSC_BF16) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("master_format"),
-           "is %d, but params[%lld] is %s; it needs fp16 or bf16%s", options.master_format, static_cast<long long>(i),
-           dtype_name(dtype), NameSuffix(&param_list.names(), i).c_str());
+      refuse(kOptions.field("master_format"), "is %d, but params[%lld] is %s; it needs fp16 or bf16%s",
+             options.master_format, static_cast<long long>(i), dtype_name(dtype),
+             NameSuffix(&param_list.names(), i).c_str());
     }
   }
 }
@@ -106,7 +103,7 @@ void validate_lists(const Ref<Context> &context, const Optimizer::Lists &lists, 
     overlap.add(*lists.model_copy, "model_copy");
   }
   if (state_count != 0 && state_count != slots) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "state_count", "is %d, but this optimizer has %d state slots", state_count, slots);
+    refuse("state_count", "is %d, but this optimizer has %d state slots", state_count, slots);
   }
   for (int32_t s = 0; s < state_count; ++s) {
     // A kind has at most kMaxStates slots, which the analyzer cannot see.
@@ -121,9 +118,8 @@ void validate_lists(const Ref<Context> &context, const Optimizer::Lists &lists, 
     } else {
       for (int64_t i = 0; i < state.size(); ++i) {
         if (state.tensor(i).dtype == remainder) continue;
-        fail(GSC_ERROR_INVALID_ARGUMENT, kState.at(s).tensor(i),
-             "is %s, but the remainder of this master_format is %s%s", dtype_name(state.tensor(i).dtype),
-             dtype_name(remainder), NameSuffix(&lists.params->names(), i).c_str());
+        refuse(kState.at(s).tensor(i), "is %s, but the remainder of this master_format is %s%s",
+               dtype_name(state.tensor(i).dtype), dtype_name(remainder), NameSuffix(&lists.params->names(), i).c_str());
       }
     }
     overlap.add(*lists.state[s], kState.at(s));
@@ -171,8 +167,8 @@ Optimizer::Optimizer(Ref<Context> context, const gsc_optimizer_options &options,
   Backend &backend = context_->backend();
   const int64_t tensors = lists_.params->plan().size();
   if (slot_count_ > 0 && !lists_.state[0]) make_state();
-  if (needs_norms()) ratios_ = DeviceMemory(backend, tensors * static_cast<int64_t>(sizeof(double)));
-  device_group_of_ = DeviceMemory(backend, tensors * static_cast<int64_t>(sizeof(int32_t)));
+  if (needs_norms()) ratios_ = DeviceMemory(backend, tensors * int64_t{sizeof(double)});
+  device_group_of_ = DeviceMemory(backend, tensors * int64_t{sizeof(int32_t)});
   groups_ = DeviceMemory(backend, sizeof(GroupRecord));
   coefficients_ = make_coefficients(1);
   upload_groups();
@@ -230,14 +226,14 @@ bool Optimizer::is_coded() const {
 void Optimizer::upload_offsets() {
   const Plan &params = lists_.params->plan();
   Vec<int64_t> offsets(context_->memory());
-  offsets.reserve(static_cast<std::size_t>(params.size()));
+  offsets.reserve(params.size());
   int64_t elements = 0;
   for (int64_t i = 0; i < params.size(); ++i) {
     offsets.push_back(elements);
     elements += state_groups(params.tensor(i).count) * kStateGroup;
   }
   Backend &backend = context_->backend();
-  offsets_ = DeviceMemory(backend, params.size() * static_cast<int64_t>(sizeof(int64_t)));
+  offsets_ = DeviceMemory(backend, params.size() * int64_t{sizeof(int64_t)});
   if (!offsets.empty()) backend.write(offsets_.as<int64_t>(), offsets.data(), offsets_.bytes(), backend.setup_stream());
   backend.finish_setup();
 }
@@ -269,9 +265,9 @@ Ref<TensorList> Optimizer::make_slot(Slot holds, const F &dtype_of) const {
     // NOLINTEND(clang-analyzer-core.DivideZero)
   };
   Vec<gsc_tensor> tensors(context_->memory());
-  tensors.reserve(static_cast<std::size_t>(params.size()));
+  tensors.reserve(params.size());
   Vec<int64_t> begins(context_->memory());
-  begins.reserve(static_cast<std::size_t>(params.size()));
+  begins.reserve(params.size());
   int64_t bytes = 0;
   int64_t groups = 0;
   for (int64_t i = 0; i < params.size(); ++i) {
@@ -303,14 +299,14 @@ void Optimizer::fill_first_state(int64_t first, int64_t count, const gsc_optimiz
   if (variant_ != Variant::kAdagrad) return;
   Backend &backend = context_->backend();
   Vec<gsc_tensor> sums(context_->memory());
-  sums.reserve(static_cast<std::size_t>(count));
+  sums.reserve(count);
   int64_t largest = 0;
   for (int64_t i = first; i < first + count; ++i) {
     sums.push_back(lists_.state[0]->at(i));
     largest = std::max(largest, sums.back().count);
   }
   const bool is_coded = options.state_format != GSC_STATE_FULL;
-  const DeviceMemory full(backend, is_coded ? largest * static_cast<int64_t>(sizeof(float)) : 0);
+  const DeviceMemory full(backend, is_coded ? largest * int64_t{sizeof(float)} : 0);
   const gsc_tensor values = GSC_TENSOR_INIT(full.as<float>(), largest, GSC_FP32);
   Plan plan(context_->memory());
   plan.build(is_coded ? &values : sums.data(), is_coded ? 1 : count, backend.wanted_tasks());

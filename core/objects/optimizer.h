@@ -38,22 +38,22 @@ class Optimizer final : public Object {
 
   Optimizer(Ref<Context> context, const gsc_optimizer_options &options, Lists lists);
 
-  [[nodiscard]] const Ref<Context> &context() const { return context_; }
-  [[nodiscard]] TensorList &grads() const { return *lists_.grads; }
+  const Ref<Context> &context() const { return context_; }
+  TensorList &grads() const { return *lists_.grads; }
   /// A step leaves other gradients in memory than it found.
-  [[nodiscard]] bool writes_grads() const {
+  bool writes_grads() const {
     return (options_[0].flags & (GSC_OPTIMIZER_WRITE_GRADS | GSC_OPTIMIZER_ZERO_GRADS)) != 0;
   }
-  [[nodiscard]] bool zeroes_grads() const { return (options_[0].flags & GSC_OPTIMIZER_ZERO_GRADS) != 0; }
-  [[nodiscard]] int32_t slot_count() const { return slot_count_; }
+  bool zeroes_grads() const { return (options_[0].flags & GSC_OPTIMIZER_ZERO_GRADS) != 0; }
+  int32_t slot_count() const { return slot_count_; }
   /// NULL for a slot that does not exist.
-  [[nodiscard]] TensorList *state(int32_t slot) const { return lists_.state[slot].get(); }
-  [[nodiscard]] const char *slot_name(int32_t slot) const;
-  [[nodiscard]] Slot slot_holds(int32_t slot) const { return slot_holds(options_[0], slot); }
+  TensorList *state(int32_t slot) const { return lists_.state[slot].get(); }
+  const char *slot_name(int32_t slot) const;
+  Slot slot_holds(int32_t slot) const { return slot_holds(options_[0], slot); }
 
   int32_t add_group(int64_t first, int64_t count, const gsc_optimizer_options &options);
-  [[nodiscard]] int32_t group_count() const { return static_cast<int32_t>(options_.size()); }
-  [[nodiscard]] const gsc_optimizer_options &options(int32_t group) const;
+  int32_t group_count() const { return static_cast<int32_t>(options_.size()); }
+  const gsc_optimizer_options &options(int32_t group) const;
   void set_options(int32_t group, const gsc_optimizer_options &options, gsc_stream stream);
   void set_lr(int32_t group, double lr, gsc_stream stream);
   void set_device_lr(int32_t group, const float *lr, gsc_stream stream);
@@ -68,12 +68,12 @@ class Optimizer final : public Object {
   /// A part of a step that was prepared.
   void run(const StepScalars &scalars, const StepPart &part, const CallStream &call);
   /// Bytes that a step reads and writes for each element of a tensor.
-  [[nodiscard]] int64_t step_bytes(int64_t tensor) const;
-  [[nodiscard]] bool needs_norms() const { return gsc::needs_norms(variant_); }
+  int64_t step_bytes(int64_t tensor) const;
+  bool needs_norms() const { return gsc::needs_norms(variant_); }
   /// Refuses an inverse scale in memory that the host can read, unless the step is skipped.
   void require_inverse_scale(const StepScalars &scalars) const;
   /// A step in slices was begun, and neither finished nor discarded.
-  [[nodiscard]] bool is_between_slices() const;
+  bool is_between_slices() const;
   void require_no_slices() const;
   /// A step that no scaler takes.
   void step_alone(const StepScalars &scalars, gsc_stream stream);
@@ -84,9 +84,9 @@ class Optimizer final : public Object {
   void zero_grads(gsc_stream stream);
   /// Takes parameters to the averages of their iterates, or back.
   void set_evaluating(int32_t evaluating, gsc_stream stream);
-  [[nodiscard]] bool is_evaluating() const { return evaluating_; }
+  bool is_evaluating() const { return evaluating_; }
 
-  [[nodiscard]] OptimizerRecord steps(gsc_stream stream) const;
+  OptimizerRecord steps(gsc_stream stream) const;
   void set_steps(int64_t applied, int64_t skipped, gsc_stream stream);
   /// Applied steps of each tensor, in host memory.
   void tensor_steps(int64_t *steps, int64_t count, gsc_stream stream) const;
@@ -95,7 +95,7 @@ class Optimizer final : public Object {
   void set_offsets(const int64_t *offsets, int64_t count, gsc_stream stream);
 
   // Checkpoints: optimizer_checkpoint.cpp.
-  [[nodiscard]] int64_t save_size() const;
+  int64_t save_size() const;
   void save_sync(void *buffer, int64_t size, gsc_stream stream) const;
   void load_sync(const void *buffer, int64_t size, gsc_stream stream);
 
@@ -107,23 +107,23 @@ class Optimizer final : public Object {
   void destroy() noexcept override { Context::unmake(this); }
 
   /// Before work on the optimizer's state and records.
-  [[nodiscard]] CallStream begin(gsc_stream stream) const;
+  CallStream begin(gsc_stream stream) const;
   void require_group(int32_t group) const;
   void require_tensors(int64_t count) const;
   /// Counts the steps of each tensor from now on. Allocates the first time.
   void count_each_tensor();
-  [[nodiscard]] bool counts_each_tensor() const { return lags_.bytes() > 0; }
+  bool counts_each_tensor() const { return lags_.bytes() > 0; }
   /// Writes step counts to the record, and `lags`, which may be empty; half of it would be as of a load.
   void write_counts(void *to, const void *counts, int64_t bytes, const Vec<int64_t> &lags, const CallStream &call);
   /// Whether saved state of this dtype can be converted to that of a tensor.
-  [[nodiscard]] bool is_loadable(int32_t dtype, int32_t slot, int64_t tensor) const;
+  bool is_loadable(int32_t dtype, int32_t slot, int64_t tensor) const;
   /// Room for what a job writes.
-  [[nodiscard]] DeviceMemory make_coefficients(std::size_t groups) const;
-  [[nodiscard]] DeviceMemory make_coefficients(std::size_t groups, bool each_tensor) const;
+  DeviceMemory make_coefficients(std::size_t groups) const;
+  DeviceMemory make_coefficients(std::size_t groups, bool each_tensor) const;
   void validate_group(const gsc_optimizer_options &options) const;
   /// Whether fp64 gradients of smaller parameters are used in fp32: what does not fit there must count as an overflow
   /// for as long as the optimizer lives.
-  [[nodiscard]] bool converts_gradients() const;
+  bool converts_gradients() const;
   /// Calls f(list, name) for every list there is.
   template <typename F>
   void for_each_list(const F &f) const {
@@ -137,13 +137,13 @@ class Optimizer final : public Object {
   void make_state();
   /// Allocates one slot; dtype_of(param) gives the dtype of a tensor of it.
   template <typename F>
-  [[nodiscard]] Ref<TensorList> make_slot(Slot holds, const F &dtype_of) const;
-  [[nodiscard]] bool splits_masters() const { return remainder_dtype(options_[0].master_format) != 0; }
-  [[nodiscard]] bool has_ema() const { return options_[0].ema_decay > 0.0; }
+  Ref<TensorList> make_slot(Slot holds, const F &dtype_of) const;
+  bool splits_masters() const { return remainder_dtype(options_[0].master_format) != 0; }
+  bool has_ema() const { return options_[0].ema_decay > 0.0; }
   /// A step, but for its scalars.
-  [[nodiscard]] ApplyJob make_job();
+  ApplyJob make_job();
   /// Some state is in codes, or parameters are not rounded to nearest.
-  [[nodiscard]] bool is_coded() const;
+  bool is_coded() const;
   /// What the state of tensors [first, first + count) begins with, if that is not 0.
   void fill_first_state(int64_t first, int64_t count, const gsc_optimizer_options &options);
   void upload_offsets();

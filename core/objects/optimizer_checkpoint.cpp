@@ -58,15 +58,13 @@ int32_t unpacked_dtype(const Shape &shape, int32_t slot) {
 }
 
 /// Where a checkpoint's state begins.
-int64_t state_begin(int64_t tensors) {
-  return static_cast<int64_t>(sizeof(Header)) + tensors * static_cast<int64_t>(sizeof(Shape));
-}
+int64_t state_begin(int64_t tensors) { return int64_t{sizeof(Header)} + tensors * int64_t{sizeof(Shape)}; }
 
 }  // namespace
 
 int64_t Optimizer::save_size() const {
   const Plan &params = lists_.params->plan();
-  int64_t size = state_begin(params.size()) + lags_.bytes() + static_cast<int64_t>(sizeof(Checksum));
+  int64_t size = state_begin(params.size()) + lags_.bytes() + int64_t{sizeof(Checksum)};
   for (int32_t slot = 0; slot < slot_count_; ++slot) {
     for (int64_t i = 0; i < params.size(); ++i) {
       const Tensor &t = lists_.state[slot]->plan().tensor(i);
@@ -79,8 +77,8 @@ int64_t Optimizer::save_size() const {
 void Optimizer::save_sync(void *buffer, int64_t size, gsc_stream stream) const {
   const int64_t needed = save_size();
   if (size != needed) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "size", "is %lld; this optimizer needs %lld bytes", static_cast<long long>(size),
-         static_cast<long long>(needed));
+    refuse("size", "is %lld; this optimizer needs %lld bytes", static_cast<long long>(size),
+           static_cast<long long>(needed));
   }
   require_whole_state();
   Backend &backend = context_->backend();
@@ -100,7 +98,7 @@ void Optimizer::save_sync(void *buffer, int64_t size, gsc_stream stream) const {
   std::memcpy(out, &header, sizeof header);
   for (int64_t i = 0; i < params.size(); ++i) {
     const Shape shape{params.tensor(i).count, packed_dtypes(*this, i, params.tensor(i).dtype)};
-    std::memcpy(out + sizeof header + static_cast<std::size_t>(i) * sizeof shape, &shape, sizeof shape);
+    std::memcpy(out + sizeof header + i * sizeof shape, &shape, sizeof shape);
   }
   int64_t end = state_begin(params.size());
   for (int32_t slot = 0; slot < slot_count_; ++slot) {
@@ -128,53 +126,50 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
   const Plan &params = lists_.params->plan();
   const auto *in = static_cast<const char *>(buffer);
   Header header;
-  if (size < static_cast<int64_t>(sizeof header)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "is truncated: size is %lld bytes, less than a header",
-         static_cast<long long>(size));
+  if (size < int64_t{sizeof header}) {
+    refuse("buffer", "is truncated: size is %lld bytes, less than a header", static_cast<long long>(size));
   }
   std::memcpy(&header, in, sizeof header);
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "does not hold the state of a gradscaler optimizer in format 2");
+    refuse("buffer", "does not hold the state of a gradscaler optimizer in format 2");
   }
   if (header.byte_order != kByteOrder) {
     if (header.byte_order == kOtherByteOrder) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "was saved on a machine of the other byte order");
+      refuse("buffer", "was saved on a machine of the other byte order");
     }
-    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "is damaged: its byte-order mark is invalid");
+    refuse("buffer", "is damaged: its byte-order mark is invalid");
   }
   if ((header.flags & ~(kHasLags | kHasEma | (averages(variant_) ? kEvaluating : 0))) != 0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "was saved by a newer version, or is damaged: its flags are %d",
-         header.flags);
+    refuse("buffer", "was saved by a newer version, or is damaged: its flags are %d", header.flags);
   }
   if (((header.flags & kHasEma) != 0) != has_ema()) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "%s an average of the weights, and this optimizer %s",
-         has_ema() ? "has no" : "has", has_ema() ? "needs one" : "does not keep one");
+    refuse("buffer", "%s an average of the weights, and this optimizer %s", has_ema() ? "has no" : "has",
+           has_ema() ? "needs one" : "does not keep one");
   }
   const int32_t states = gsc::slot_count(variant_) + (has_ema() ? 1 : 0);
   const bool has_remainders = header.slots == states + 1;
   if (header.kind != options_[0].kind || (header.slots != states && !has_remainders)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "holds kind %d with %d state slots; this optimizer is kind %d with %d",
-         header.kind, header.slots, options_[0].kind, slot_count_);
+    refuse("buffer", "holds kind %d with %d state slots; this optimizer is kind %d with %d", header.kind, header.slots,
+           options_[0].kind, slot_count_);
   }
   if (has_remainders && !splits_masters()) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer",
-         "holds the remainders of split masters, but this optimizer's master_format has none");
+    refuse("buffer", "holds the remainders of split masters, but this optimizer's master_format has none");
   }
   if (header.tensors != params.size()) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "holds %lld tensors, but the optimizer has %lld",
-         static_cast<long long>(header.tensors), static_cast<long long>(params.size()));
+    refuse("buffer", "holds %lld tensors, but the optimizer has %lld", static_cast<long long>(header.tensors),
+           static_cast<long long>(params.size()));
   }
   if (size < state_begin(params.size())) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "is truncated: size is %lld bytes, less than the shapes of its tensors",
-         static_cast<long long>(size));
+    refuse("buffer", "is truncated: size is %lld bytes, less than the shapes of its tensors",
+           static_cast<long long>(size));
   }
-  Vec<Shape> shapes(static_cast<std::size_t>(params.size()), Shape{}, context_->memory());
+  Vec<Shape> shapes(params.size(), Shape{}, context_->memory());
   if (!shapes.empty()) std::memcpy(shapes.data(), in + sizeof header, shapes.size() * sizeof(Shape));
-  int64_t needed = state_begin(params.size()) + static_cast<int64_t>(sizeof(Checksum));
+  int64_t needed = state_begin(params.size()) + int64_t{sizeof(Checksum)};
   int64_t largest = 0;  // state that is converted, and remainders that are 0
   int64_t zeros = 0;
   for (int64_t i = 0; i < params.size(); ++i) {
-    const Shape &shape = shapes[static_cast<std::size_t>(i)];
+    const Shape &shape = shapes[i];
     const Tensor &param = params.tensor(i);
     bool fits = shape.count == param.count && shape.dtypes >= 0 && shape.dtypes >> (8 * kMaxSlots) == 0;
     for (int32_t slot = 0; fits && slot < header.slots; ++slot) {
@@ -191,45 +186,45 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
     }
     if (header.slots == 0) fits = fits && shape.dtypes == state_dtype(param.dtype);
     if (fits) continue;
-    fail(
-        GSC_ERROR_INVALID_ARGUMENT, Argument("buffer").tensor(i),
+    refuse(
+        Argument("buffer").tensor(i),
         "has %lld elements with state of dtypes 0x%llx; here it has %lld, and the dtypes cannot be converted to 0x%llx",
         static_cast<long long>(shape.count), static_cast<long long>(shape.dtypes), static_cast<long long>(param.count),
         static_cast<long long>(packed_dtypes(*this, i, param.dtype)));
   }
   const bool has_lags = (header.flags & kHasLags) != 0;
-  const int64_t lag_bytes = has_lags ? params.size() * static_cast<int64_t>(sizeof(int64_t)) : 0;
+  const int64_t lag_bytes = has_lags ? params.size() * int64_t{sizeof(int64_t)} : 0;
   needed += lag_bytes;
   if (size < needed) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "is truncated: size is %lld of %lld bytes", static_cast<long long>(size),
-         static_cast<long long>(needed));
+    refuse("buffer", "is truncated: size is %lld of %lld bytes", static_cast<long long>(size),
+           static_cast<long long>(needed));
   }
   if (size != needed || header.bytes != needed) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "size", "is %lld, but this optimizer's state has %lld bytes",
-         static_cast<long long>(size), static_cast<long long>(needed));
+    refuse("size", "is %lld, but this optimizer's state has %lld bytes", static_cast<long long>(size),
+           static_cast<long long>(needed));
   }
-  const int64_t end = needed - static_cast<int64_t>(sizeof(Checksum));
+  const int64_t end = needed - int64_t{sizeof(Checksum)};
   Checksum sum;
   std::memcpy(&sum, in + end, sizeof sum);
   if (sum != checksum(in, end)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "is damaged: its checksum is %016llx, but its bytes give %016llx",
-         static_cast<unsigned long long>(sum), static_cast<unsigned long long>(checksum(in, end)));
+    refuse("buffer", "is damaged: its checksum is %016llx, but its bytes give %016llx",
+           static_cast<unsigned long long>(sum), static_cast<unsigned long long>(checksum(in, end)));
   }
   for (const int64_t steps : {header.applied, header.skipped}) {
     if (steps >= 0 && steps <= kMostSteps) continue;
-    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "holds %lld applied and %lld skipped steps; they must be in 0..2^53",
-         static_cast<long long>(header.applied), static_cast<long long>(header.skipped));
+    refuse("buffer", "holds %lld applied and %lld skipped steps; they must be in 0..2^53",
+           static_cast<long long>(header.applied), static_cast<long long>(header.skipped));
   }
   for (int64_t i = 0; has_lags && i < params.size(); ++i) {
     int64_t lag;
-    std::memcpy(&lag, in + end - lag_bytes + i * static_cast<int64_t>(sizeof lag), sizeof lag);
+    std::memcpy(&lag, in + end - lag_bytes + i * int64_t{sizeof lag}, sizeof lag);
     if (lag >= 0 && lag <= header.applied) continue;
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("buffer").tensor(i), "was absent from %lld of %lld applied steps",
-         static_cast<long long>(lag), static_cast<long long>(header.applied));
+    refuse(Argument("buffer").tensor(i), "was absent from %lld of %lld applied steps", static_cast<long long>(lag),
+           static_cast<long long>(header.applied));
   }
   if (has_lags) count_each_tensor();
   const DeviceMemory staged(backend, largest);
-  const Vec<char> no_remainder(static_cast<std::size_t>(zeros), 0, context_->memory());
+  const Vec<char> no_remainder(zeros, 0, context_->memory());
   const OptimizerRecord steps{header.applied, header.skipped};
   // There is no memory for a second copy of the state: if the device fails in between, nothing but another load is
   // allowed.
@@ -246,7 +241,7 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
         write_stored(backend, list.at(i), no_remainder.data(), stream);
         continue;
       }
-      const int32_t from = unpacked_dtype(shapes[static_cast<std::size_t>(i)], slot);
+      const int32_t from = unpacked_dtype(shapes[i], slot);
       if (from == t.dtype) {
         write_stored(backend, list.at(i), in + position, stream);
       } else {
@@ -261,7 +256,7 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
   if (has_lags) {
     backend.write_sync(lags_.as<int64_t>(), in + end - lag_bytes, lag_bytes, stream);
   } else if (counts_each_tensor()) {
-    const Vec<int64_t> none(static_cast<std::size_t>(params.size()), 0, context_->memory());
+    const Vec<int64_t> none(params.size(), 0, context_->memory());
     backend.write_sync(lags_.as<int64_t>(), none.data(), lags_.bytes(), stream);
   }
   half_loaded_ = false;

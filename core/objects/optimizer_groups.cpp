@@ -11,13 +11,13 @@ namespace gsc {
 
 void Optimizer::require_group(int32_t group) const {
   if (group < 0 || group >= group_count()) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "group", "is %d, but the optimizer has %d groups", group, group_count());
+    refuse("group", "is %d, but the optimizer has %d groups", group, group_count());
   }
 }
 
 const gsc_optimizer_options &Optimizer::options(int32_t group) const {
   require_group(group);
-  return options_[static_cast<std::size_t>(group)];
+  return options_[group];
 }
 
 /// A group runs in the same pass as the others, so its formula and flags must be theirs.
@@ -25,51 +25,50 @@ void Optimizer::validate_group(const gsc_optimizer_options &options) const {
   validate(options);
   const gsc_optimizer_options &first = options_[0];
   if (options.kind != first.kind) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("kind"), "is %s, but the optimizer is %s",
-         optimizer_info(options.kind).kind.name, optimizer_info(first.kind).kind.name);
+    refuse(kOptions.field("kind"), "is %s, but the optimizer is %s", optimizer_info(options.kind).kind.name,
+           optimizer_info(first.kind).kind.name);
   }
   if (options.flags != first.flags) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("flags"), "is 0x%x, but the optimizer's is 0x%x",
-         options.flags, first.flags);
+    refuse(kOptions.field("flags"), "is 0x%x, but the optimizer's is 0x%x", options.flags, first.flags);
   }
   const auto require_same = [](Literal field, int64_t value, int64_t expected) {
     if (value == expected) return;
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field(field), "is %lld, but the optimizer's is %lld",
-         static_cast<long long>(value), static_cast<long long>(expected));
+    refuse(kOptions.field(field), "is %lld, but the optimizer's is %lld", static_cast<long long>(value),
+           static_cast<long long>(expected));
   };
   require_same("state_format", options.state_format, first.state_format);
   require_same("master_format", options.master_format, first.master_format);
   require_same("seed", options.seed, first.seed);
   if (variant_ != variant_of(options) && options.momentum != 0.0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("momentum"),
-         "is %s, but the optimizer was created without a momentum buffer", Decimal(options.momentum).c_str());
+    refuse(kOptions.field("momentum"), "is %s, but the optimizer was created without a momentum buffer",
+           Decimal(options.momentum).c_str());
   }
   if (!has_ema() && options.ema_decay != 0.0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("ema_decay"),
-         "is %s, but the optimizer was created without an average", Decimal(options.ema_decay).c_str());
+    refuse(kOptions.field("ema_decay"), "is %s, but the optimizer was created without an average",
+           Decimal(options.ema_decay).c_str());
   }
 }
 
 int32_t Optimizer::add_group(int64_t first, int64_t count, const gsc_optimizer_options &options) {
   const int64_t tensors = lists_.params->plan().size();
   if (first < 0 || count < 0 || first > tensors || count > tensors - first) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "first", "is %lld and count is %lld, but the optimizer has %lld tensors",
-         static_cast<long long>(first), static_cast<long long>(count), static_cast<long long>(tensors));
+    refuse("first", "is %lld and count is %lld, but the optimizer has %lld tensors", static_cast<long long>(first),
+           static_cast<long long>(count), static_cast<long long>(tensors));
   }
   validate_group(options);
   const auto begin = group_of_.begin() + first;
   const auto taken = std::find_if(begin, begin + count, [](int32_t g) { return g != 0; });
   if (taken != begin + count) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "first", "is %lld and count is %lld, but tensor %lld already belongs to group %d",
-         static_cast<long long>(first), static_cast<long long>(count),
-         static_cast<long long>(taken - group_of_.begin()), *taken);
+    refuse("first", "is %lld and count is %lld, but tensor %lld already belongs to group %d",
+           static_cast<long long>(first), static_cast<long long>(count),
+           static_cast<long long>(taken - group_of_.begin()), *taken);
   }
   const bool starts_elsewhere =
       variant_ == Variant::kAdagrad && made_state_ && options.initial_accumulator_value != first_sum_;
   if (starts_elsewhere && used_state_) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("initial_accumulator_value"),
-         "is %s, but the state began at %s and has been used since; add the group before the first step",
-         Decimal(options.initial_accumulator_value).c_str(), Decimal(first_sum_).c_str());
+    refuse(kOptions.field("initial_accumulator_value"),
+           "is %s, but the state began at %s and has been used since; add the group before the first step",
+           Decimal(options.initial_accumulator_value).c_str(), Decimal(first_sum_).c_str());
   }
   const std::size_t groups = options_.size() + 1;
   options_.reserve(groups);
@@ -106,12 +105,12 @@ void Optimizer::set_options(int32_t group, const gsc_optimizer_options &options,
   const auto g = static_cast<std::size_t>(group);
   const gsc_optimizer_options &old = options_[g];
   if (momentum_picks_formula(old.kind) && (old.momentum == 0.0) != (options.momentum == 0.0)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("momentum"),
-         "is %s, but whether group %d has momentum is fixed at creation", Decimal(options.momentum).c_str(), group);
+    refuse(kOptions.field("momentum"), "is %s, but whether group %d has momentum is fixed at creation",
+           Decimal(options.momentum).c_str(), group);
   }
   if (group == 0 && (old.ema_decay == 0.0) != (options.ema_decay == 0.0)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("ema_decay"),
-         "is %s, but whether there is an average is fixed at creation", Decimal(options.ema_decay).c_str());
+    refuse(kOptions.field("ema_decay"), "is %s, but whether there is an average is fixed at creation",
+           Decimal(options.ema_decay).c_str());
   }
   change_group(group, options, device_lrs_[g], stream);
 }
@@ -137,8 +136,8 @@ void Optimizer::change_group(int32_t group, const gsc_optimizer_options &options
   const CallStream call = begin(stream);
   write_group(group, options, lr, stream);
   grads().mark(call);
-  options_[static_cast<std::size_t>(group)] = options;
-  device_lrs_[static_cast<std::size_t>(group)] = lr;
+  options_[group] = options;
+  device_lrs_[group] = lr;
 }
 
 void Optimizer::upload_groups() {

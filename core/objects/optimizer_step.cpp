@@ -15,8 +15,8 @@ void Optimizer::require_learning_rates() const {
   for (std::size_t group = 0; group < device_lrs_.size(); ++group) {
     const float *lr = device_lrs_[group];
     if (lr == nullptr || is_multiplier(*lr)) continue;
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("device_lr").at(static_cast<int64_t>(group)),
-         "is %s; the learning rate of a group must be finite and >= 0", Decimal(*lr).c_str());
+    refuse(Argument("device_lr").at(static_cast<int64_t>(group)),
+           "is %s; the learning rate of a group must be finite and >= 0", Decimal(*lr).c_str());
   }
 }
 
@@ -24,8 +24,7 @@ void Optimizer::require_inverse_scale(const StepScalars &scalars) const {
   if (scalars.inv_scale == nullptr || !context_->backend().host_visible()) return;
   const bool skips = scalars.found_inf != nullptr && *scalars.found_inf != 0.0F;
   if (skips || is_multiplier(*scalars.inv_scale)) return;
-  fail(GSC_ERROR_INVALID_ARGUMENT, "inv_scale", "is %s; it must be finite and >= 0",
-       Decimal(*scalars.inv_scale).c_str());
+  refuse_value("inv_scale", *scalars.inv_scale, "finite and >= 0");
 }
 
 void Optimizer::require_no_scaler_at_work(const StepScalars &scalars) const {
@@ -103,7 +102,7 @@ DeviceMemory Optimizer::make_coefficients(std::size_t groups, bool each_tensor) 
 void Optimizer::count_each_tensor() {
   const int64_t tensors = lists_.params->plan().size();
   if (counts_each_tensor() || tensors == 0) return;
-  DeviceMemory lags(context_->backend(), tensors * static_cast<int64_t>(sizeof(int64_t)));
+  DeviceMemory lags(context_->backend(), tensors * int64_t{sizeof(int64_t)});
   coefficients_ = make_coefficients(options_.size(), true);
   lags_ = std::move(lags);
 }
@@ -147,11 +146,10 @@ int64_t Optimizer::step_bytes(int64_t tensor) const {
 
 void Optimizer::set_evaluating(int32_t evaluating, gsc_stream stream) {
   if (evaluating != 0 && evaluating != 1) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "evaluating", "is %d; it must be 0 or 1", evaluating);
+    refuse_value("evaluating", evaluating, "0 or 1");
   }
   if (!averages(variant_)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "optimizer", "is %s, which does not average its weights",
-         optimizer_info(options_[0].kind).kind.name);
+    refuse("optimizer", "is %s, which does not average its weights", optimizer_info(options_[0].kind).kind.name);
   }
   require_whole_state();
   if (evaluating_ == (evaluating != 0)) return;
@@ -224,10 +222,10 @@ OptimizerRecord Optimizer::steps(gsc_stream stream) const {
 
 void Optimizer::set_steps(int64_t applied, int64_t skipped, gsc_stream stream) {
   if (applied < 0 || applied > kMostSteps) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "applied", "is %lld; it must be in 0..2^53", static_cast<long long>(applied));
+    refuse_value("applied", applied, "in 0..2^53");
   }
   if (skipped < 0 || skipped > kMostSteps) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "skipped", "is %lld; it must be in 0..2^53", static_cast<long long>(skipped));
+    refuse_value("skipped", skipped, "in 0..2^53");
   }
   const OptimizerRecord record{applied, skipped};
   used_state_ = true;
@@ -249,8 +247,8 @@ void Optimizer::write_counts(void *to, const void *counts, int64_t bytes, const 
 void Optimizer::require_tensors(int64_t count) const {
   const int64_t tensors = lists_.params->plan().size();
   if (count == tensors) return;
-  fail(GSC_ERROR_INVALID_ARGUMENT, "count", "is %lld, but the optimizer has %lld tensors",
-       static_cast<long long>(count), static_cast<long long>(tensors));
+  refuse("count", "is %lld, but the optimizer has %lld tensors", static_cast<long long>(count),
+         static_cast<long long>(tensors));
 }
 
 void Optimizer::tensor_steps(int64_t *out_steps, int64_t count, gsc_stream stream) const {
@@ -266,13 +264,13 @@ void Optimizer::set_tensor_steps(const int64_t *steps, int64_t count, gsc_stream
   int64_t most = 0;
   for (int64_t i = 0; i < count; ++i) {
     if (steps[i] < 0 || steps[i] > kMostSteps) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, Argument("steps").tensor(i), "is %lld; it must be in 0..2^53%s",
-           static_cast<long long>(steps[i]), NameSuffix(&lists_.params->names(), i).c_str());
+      refuse(Argument("steps").tensor(i), "is %lld; it must be in 0..2^53%s", static_cast<long long>(steps[i]),
+             NameSuffix(&lists_.params->names(), i).c_str());
     }
     most = std::max(most, steps[i]);
   }
   Vec<int64_t> lags(context_->memory());
-  lags.reserve(static_cast<std::size_t>(count));
+  lags.reserve(count);
   for (int64_t i = 0; i < count; ++i) lags.push_back(most - steps[i]);
   count_each_tensor();
   used_state_ = true;
@@ -284,8 +282,8 @@ void Optimizer::set_offsets(const int64_t *offsets, int64_t count, gsc_stream st
   require_tensors(count);
   for (int64_t i = 0; i < count; ++i) {
     if (offsets[i] >= 0 && offsets[i] <= kMostSteps && offsets[i] % kStateGroup == 0) continue;
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("offsets").tensor(i), "is %lld; it must be a multiple of 32 in 0..2^53%s",
-         static_cast<long long>(offsets[i]), NameSuffix(&lists_.params->names(), i).c_str());
+    refuse(Argument("offsets").tensor(i), "is %lld; it must be a multiple of 32 in 0..2^53%s",
+           static_cast<long long>(offsets[i]), NameSuffix(&lists_.params->names(), i).c_str());
   }
   if (offsets_.bytes() == 0) return;
   const CallStream call = begin(stream);

@@ -53,26 +53,24 @@ constexpr OptimizerInfo kTable[] = {
 /// Parameters other than fp64 are computed in fp32, where more than this is inf.
 void require_fp32(const Argument &name, double value) {
   if (std::isfinite(static_cast<float>(value))) return;
-  fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %s; it must be finite as a float", Decimal(value).c_str());
+  refuse_value(name, value, "finite as a float");
 }
 
 void require_beta(Literal name, double value) {
   if (!(value >= 0.0 && value < 1.0)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field(name), "is %s; it must be in [0, 1)", Decimal(value).c_str());
+    refuse_value(kOptions.field(name), value, "in [0, 1)");
   }
 }
 
 void require_open(Literal name, double value) {
   if (!(value > 0.0 && value < 1.0)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field(name), "is %s; it must be in (0, 1) for a Schedule-Free optimizer",
-         Decimal(value).c_str());
+    refuse_value(kOptions.field(name), value, "in (0, 1) for a Schedule-Free optimizer");
   }
 }
 
 void require_steps(Literal name, int64_t value) {
   if (value < 0 || value > kMostSteps) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field(name), "is %lld; it must be in 0..2^53",
-         static_cast<long long>(value));
+    refuse_value(kOptions.field(name), value, "in 0..2^53");
   }
 }
 
@@ -83,7 +81,7 @@ double half_life(double beta) { return std::log(0.5) / std::log(beta); }
 
 void require_at_least_zero(const Argument &name, double value) {
   if (!std::isfinite(value) || value < 0.0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %s; it must be finite and >= 0", Decimal(value).c_str());
+    refuse_value(name, value, "finite and >= 0");
   }
   require_fp32(name, value);
 }
@@ -93,8 +91,8 @@ const OptimizerInfo &optimizer_info(int32_t kind, const Argument &name) {
     if (info.kind.code == kind) return info;
   }
   const Kind &first = kTable[0].kind, &last = kTable[kVariantCount - 1].kind;
-  fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %d; it must be a kind of optimizer, %d (%s) to %d (%s)", kind, first.code,
-       first.name, last.code, last.name);
+  refuse(name, "is %d; it must be a kind of optimizer, %d (%s) to %d (%s)", kind, first.code, first.name, last.code,
+         last.name);
 }
 
 Variant variant_of(const gsc_optimizer_options &o) {
@@ -126,21 +124,18 @@ int32_t state_dtype(int32_t format, Slot holds, int32_t param_dtype) {
 void validate(const gsc_optimizer_options &o) {
   const OptimizerInfo &info = optimizer_info(o.kind);
   if ((o.flags & ~info.flags) != 0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("flags"), "has bits that %s does not take: 0x%x", info.kind.name,
-         o.flags & ~info.flags);
+    refuse(kOptions.field("flags"), "has bits that %s does not take: 0x%x", info.kind.name, o.flags & ~info.flags);
   }
   if (o.state_format < GSC_STATE_FULL || o.state_format > GSC_STATE_BITS8) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("state_format"),
-         "is %d; it must be GSC_STATE_FULL, GSC_STATE_BITS16 or GSC_STATE_BITS8", o.state_format);
+    refuse_value(kOptions.field("state_format"), o.state_format, "GSC_STATE_FULL, GSC_STATE_BITS16 or GSC_STATE_BITS8");
   }
   if (o.master_format < GSC_MASTER_NONE || o.master_format > GSC_MASTER_STOCHASTIC) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("master_format"),
-         "is %d; it must be GSC_MASTER_NONE, GSC_MASTER_SPLIT16, GSC_MASTER_SPLIT8 or GSC_MASTER_STOCHASTIC",
-         o.master_format);
+    refuse_value(kOptions.field("master_format"), o.master_format,
+                 "GSC_MASTER_NONE, GSC_MASTER_SPLIT16, GSC_MASTER_SPLIT8 or GSC_MASTER_STOCHASTIC");
   }
-  if (o.reserved != 0) fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("reserved"), "is %d; it must be 0", o.reserved);
+  if (o.reserved != 0) refuse_value(kOptions.field("reserved"), o.reserved, "0");
   if ((o.flags & GSC_OPTIMIZER_ZERO_GRADS) != 0 && (o.flags & GSC_OPTIMIZER_WRITE_GRADS) != 0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("flags"), "has both ZERO_GRADS and WRITE_GRADS");
+    refuse(kOptions.field("flags"), "has both ZERO_GRADS and WRITE_GRADS");
   }
   require_at_least_zero(kOptions.field("lr"), o.lr);
   require_beta("beta1", o.beta1);
@@ -149,8 +144,7 @@ void validate(const gsc_optimizer_options &o) {
   require_at_least_zero(kOptions.field("weight_decay"), o.weight_decay);
   require_at_least_zero(kOptions.field("momentum"), o.momentum);
   if (!std::isfinite(o.dampening)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("dampening"), "is %s; it must be finite",
-         Decimal(o.dampening).c_str());
+    refuse_value(kOptions.field("dampening"), o.dampening, "finite");
   }
   require_fp32(kOptions.field("dampening"), o.dampening);
   require_at_least_zero(kOptions.field("lr_decay"), o.lr_decay);
@@ -174,7 +168,7 @@ void validate(const gsc_optimizer_options &o) {
   if (o.kind == GSC_ADAMW_SCHEDULE_FREE) require_open("beta1", o.beta1);
   if (o.kind == GSC_SGD_SCHEDULE_FREE) require_open("momentum", o.momentum);
   if ((o.flags & GSC_OPTIMIZER_NESTEROV) != 0 && (o.momentum <= 0.0 || o.dampening != 0.0)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("flags"), "has NESTEROV, which needs momentum > 0 and dampening 0");
+    refuse(kOptions.field("flags"), "has NESTEROV, which needs momentum > 0 and dampening 0");
   }
 }
 

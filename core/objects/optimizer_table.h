@@ -19,7 +19,7 @@ struct OptimizerInfo {
 };
 
 /// Throws for an unknown kind.
-const OptimizerInfo &optimizer_info(int32_t kind, const Argument &name = Argument("options").field("kind"));
+const OptimizerInfo &optimizer_info(int32_t kind, const Argument &name = kOptions.field("kind"));
 /// The formula that kind, flags and momentum select. Throws for an unknown kind.
 Variant variant_of(const gsc_optimizer_options &options);
 /// Whether a formula of the kind is for momentum other than 0: then that cannot change.

@@ -17,9 +17,8 @@ void OverlapCheck::add_all(const T *tensors, int64_t count, const Argument &what
     const auto begin = reinterpret_cast<uintptr_t>(tensors[i].data);
     const auto bytes = static_cast<uint64_t>(tensors[i].count * dtype_bytes(tensors[i].dtype));
     if (bytes > UINTPTR_MAX - begin) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("count"),
-           "is %lld: data + count is beyond the address space%s", static_cast<long long>(tensors[i].count),
-           NameSuffix(names, i).c_str());
+      refuse(what.tensor(i).field("count"), "is %lld: data + count is beyond the address space%s",
+             static_cast<long long>(tensors[i].count), NameSuffix(names, i).c_str());
     }
     spans_.push_back({begin, begin + static_cast<uintptr_t>(bytes), static_cast<int32_t>(i), source});
   }
@@ -74,9 +73,8 @@ void OverlapCheck::run_against(const Plan &plan, const Source &of_list) const {
 }
 
 void OverlapCheck::fail_on(const Source &a_source, const Span &a, const Source &b_source, const Span &b) {
-  fail(GSC_ERROR_INVALID_ARGUMENT, a_source.what.tensor(a.index), "overlaps %s%s in memory%s",
-       b_source.what.tensor(b.index).text().c_str(), NameSuffix(b_source.names, b.index).c_str(),
-       NameSuffix(a_source.names, a.index).c_str());
+  refuse(a_source.what.tensor(a.index), "overlaps %s%s in memory%s", b_source.what.tensor(b.index).text().c_str(),
+         NameSuffix(b_source.names, b.index).c_str(), NameSuffix(a_source.names, a.index).c_str());
 }
 
 }  // namespace gsc

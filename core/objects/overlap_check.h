@@ -45,7 +45,7 @@ class OverlapCheck {
   };
   void run_against(const Plan &plan, const Source &of_list) const;
   [[noreturn]] static void fail_on(const Source &a_source, const Span &a, const Source &b_source, const Span &b);
-  [[nodiscard]] const Source &source(const Span &span) const { return sources_[static_cast<std::size_t>(span.source)]; }
+  const Source &source(const Span &span) const { return sources_[span.source]; }
   template <typename T>
   void add_all(const T *tensors, int64_t count, const Argument &what, const Names *names);
 

@@ -38,7 +38,7 @@ Scaler::Scaler(Ref<Context> context, const gsc_scaler_options &options)
       options_(options),
       id_(new_id()),
       record_(context_->backend(), sizeof(ScalerRecord)),
-      history_(context_->backend(), options.history_capacity * static_cast<int64_t>(sizeof(HistoryEntry))),
+      history_(context_->backend(), options.history_capacity * int64_t{sizeof(HistoryEntry)}),
       lists_(context_->memory()),
       discarded_(context_->memory()),
       list_records_(context_->memory()),
@@ -84,10 +84,10 @@ void Scaler::apply_norm(TensorList &grads, const CallStream &call) {
 
 void Scaler::clip_grad_norm(TensorList &grads, double max_norm, int32_t norm_type, gsc_stream stream) {
   if (!std::isfinite(max_norm) || max_norm < 0.0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "max_norm", "is %s; it must be finite and >= 0", Decimal(max_norm).c_str());
+    refuse_value("max_norm", max_norm, "finite and >= 0");
   }
   if (norm_type != GSC_NORM_L2 && norm_type != GSC_NORM_INF) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "norm_type", "is %d; it must be GSC_NORM_L2 or GSC_NORM_INF", norm_type);
+    refuse_value("norm_type", norm_type, "GSC_NORM_L2 or GSC_NORM_INF");
   }
   if (norm_type == GSC_NORM_INF && reducer_.all_reduce != nullptr) {
     fail(GSC_ERROR_UNSUPPORTED, "norm_type", "is GSC_NORM_INF, but a reducer combines L2 norms only");
@@ -120,7 +120,7 @@ void Scaler::clip_grad_norm(TensorList &grads, double max_norm, int32_t norm_typ
 
 void Scaler::clip_grad_value(TensorList &grads, double clip_value, gsc_stream stream) {
   if (std::isnan(clip_value) || clip_value < 0.0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "clip_value", "is %s; it must be >= 0", Decimal(clip_value).c_str());
+    refuse_value("clip_value", clip_value, ">= 0");
   }
   const CallStream call(grads.context()->backend(), stream);
   enter(grads, call);
@@ -194,9 +194,9 @@ void Scaler::step(Optimizer &optimizer, gsc_stream stream) {
 
 void Scaler::step_and_update(Optimizer &optimizer, gsc_stream stream) {
   if (is_of_other_context(optimizer.grads())) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "optimizer",
-         "is on another context than scaler; call step with a stream of its device, then update with a stream of the "
-         "scaler's");
+    refuse("optimizer",
+           "is on another context than scaler; call step with a stream of its device, then update with a stream of the "
+           "scaler's");
   }
   require_whole_checks(&optimizer.grads());  // else update would fail after the step
   const CallStream call(context_->backend(), stream);
@@ -283,8 +283,11 @@ void Scaler::update(gsc_stream stream) {
     if (was_checked(list)) list_records_.push_back(record_here(*list, call));
   }
   wait_for_lists(call);
-  context_->backend().record(
-      RecordJob::update(record(), list_records_.data(), static_cast<int64_t>(list_records_.size())), stream);
+  context_->backend().record({.kind = RecordJob::Kind::kUpdate,
+                              .scaler = record(),
+                              .lists = list_records_.data(),
+                              .list_count = static_cast<int64_t>(list_records_.size())},
+                             stream);
   for (const Ref<TensorList> &list : lists_) release_record(*list, call);
   finish_update(call);
 }
@@ -295,7 +298,7 @@ void Scaler::finish_update(const CallStream &call) {
   Backend &backend = context_->backend();
   if (options_.floor_action != GSC_FLOOR_CLAMP && backend.host_visible()) {
     gsc_report report;
-    backend.record(RecordJob::report(record(), nullptr, &report), call.stream);
+    backend.record({.kind = RecordJob::Kind::kReport, .scaler = record(), .out = &report}, call.stream);
     log_floor(report);
   }
 }
@@ -321,12 +324,12 @@ void Scaler::reset_lists() {
 
 void Scaler::set_scale(float scale, gsc_stream stream) {
   if (!std::isfinite(scale) || scale <= 0.0F) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "scale", "is %s; it must be finite and > 0", Decimal(scale).c_str());
+    refuse_value("scale", scale, "finite and > 0");
   }
   if (!enabled()) return;
   const CallStream call(context_->backend(), stream);
   wait_for_lists(call);
-  context_->backend().record(RecordJob::set_scale(record(), scale), stream);
+  context_->backend().record({.kind = RecordJob::Kind::kSetScale, .scaler = record(), .scale = scale}, stream);
   order_.mark(call);
   reset_lists();
 }

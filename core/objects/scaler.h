@@ -21,8 +21,8 @@ class Scaler final : public Object {
   static Ref<Scaler> create(const Ref<Context> &context, const gsc_scaler_options &options);
   Scaler(Ref<Context> context, const gsc_scaler_options &options);
 
-  [[nodiscard]] const Ref<Context> &context() const { return context_; }
-  [[nodiscard]] bool enabled() const { return options_.enabled != 0; }
+  const Ref<Context> &context() const { return context_; }
+  bool enabled() const { return options_.enabled != 0; }
 
   // The iteration.
   void scale(const gsc_tensor *src, const gsc_tensor *dst, int64_t count, gsc_stream stream);
@@ -43,7 +43,7 @@ class Scaler final : public Object {
   void set_reducer(const gsc_reducer *reducer);
 
   // Reports, options, state.
-  [[nodiscard]] float get_scale(gsc_stream stream) const;
+  float get_scale(gsc_stream stream) const;
   /// Returns whether the scale is at its floor and GSC_FLOOR_ERROR asks for an error.
   bool get_report_sync(const TensorList *grads, gsc_report *out, gsc_stream stream);
   void read_report_async(const TensorList *grads, gsc_report *out, gsc_stream stream);
@@ -51,7 +51,7 @@ class Scaler final : public Object {
   void device_state(const TensorList *grads, gsc_device_state *out) const;
   void get_state(gsc_scaler_state *out, gsc_stream stream) const;
   void set_state(const gsc_scaler_state &state, gsc_stream stream);
-  [[nodiscard]] const gsc_scaler_options &options() const { return options_; }
+  const gsc_scaler_options &options() const { return options_; }
   void set_options(const gsc_scaler_options &options, gsc_stream stream);
 
  private:
@@ -59,7 +59,7 @@ class Scaler final : public Object {
   friend class Context;
   void destroy() noexcept override { Context::unmake(this); }
 
-  [[nodiscard]] ScalerRecord *record() const { return record_.as<ScalerRecord>(); }
+  ScalerRecord *record() const { return record_.as<ScalerRecord>(); }
   /// Makes the list part of this scaler's iteration. Requires a device of the same kind, and no other scaler's
   /// iteration. Errors name the list, or its optimizer.
   enum class From { kCaller, kOptimizer };
@@ -67,7 +67,7 @@ class Scaler final : public Object {
   /// Orders `call` after earlier work on the list, and on the scaler if it is of this device.
   void precede(const TensorList &grads, const CallStream &call);
   /// A check of no chunks.
-  [[nodiscard]] CheckJob check_job(TensorList &grads) const;
+  CheckJob check_job(TensorList &grads) const;
   /// Checks tensors [first, last) of a list, and concludes the check if they were the last.
   void run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, const CallStream &call);
   /// Concludes a check of all tensors: joins ranks if there is a reducer, and sets the stage.
@@ -92,13 +92,13 @@ class Scaler final : public Object {
   /// Refuses an update if check_range has checked only a part of a list other than `except`.
   void require_whole_checks(const TensorList *except) const;
   void begin_step(Optimizer &optimizer, const CallStream &call);
-  [[nodiscard]] StepScalars step_scalars(const TensorList &grads) const;
-  [[nodiscard]] static StepScalars disabled_scalars(const TensorList &grads);
+  StepScalars step_scalars(const TensorList &grads) const;
+  static StepScalars disabled_scalars(const TensorList &grads);
   void step_disabled(Optimizer &optimizer, const CallStream &call);
   void require_checked(const TensorList *grads) const;
   /// A record with these options, no state and an empty history.
-  [[nodiscard]] ScalerRecord new_record(const gsc_scaler_options &options) const;
-  [[nodiscard]] ScalerRecord read_record(const CallStream &call) const;
+  ScalerRecord new_record(const gsc_scaler_options &options) const;
+  ScalerRecord read_record(const CallStream &call) const;
   void log_floor(const gsc_report &report) const;
 
   // Steps in slices: scaler_slices.cpp.
@@ -117,18 +117,16 @@ class Scaler final : public Object {
   void begin_sweeps(Optimizer &optimizer, const CallStream &call);
 
   // Lists of other streams and devices: scaler_devices.cpp.
-  [[nodiscard]] bool is_of_other_context(const TensorList &grads) const {
-    return grads.context().get() != context_.get();
-  }
+  bool is_of_other_context(const TensorList &grads) const { return grads.context().get() != context_.get(); }
   void require_usable(const TensorList &grads, const Argument &name = "grads") const;
   /// Copies the scaler's state to a list of another context. Allocates the first time.
   void send_state(TensorList &grads, const CallStream &call);
   /// Ends a call that enqueued work on a list. Later work of the scaler waits for it.
   static void leave(TensorList &grads, const CallStream &call);
   /// The state that work on the list's device reads.
-  [[nodiscard]] const PolicyState *state_on(const TensorList &grads) const;
+  const PolicyState *state_on(const TensorList &grads) const;
   /// The list's record on the scaler's device, until release_record; `stream` is one of that device.
-  [[nodiscard]] const ListRecord *record_here(const TensorList &grads, const CallStream &call) const;
+  const ListRecord *record_here(const TensorList &grads, const CallStream &call) const;
   void release_record(const TensorList &grads, const CallStream &call) const;
   /// Remembers a list that leaves the iteration without an update.
   void remember_stray(TensorList &grads);

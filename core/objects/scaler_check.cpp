@@ -119,7 +119,7 @@ Scaler::Complaint Scaler::join_ranks(TensorList &grads, bool is_written, gsc_str
     const double overflow[2] = {1.0, std::numeric_limits<double>::infinity()};
     backend.write(list->reduce, overflow, sizeof overflow, stream);
   }
-  backend.record(RecordJob::conclude(list, grads.iteration.rule()), stream);
+  backend.record({.kind = RecordJob::Kind::kConclude, .list = list, .rule = grads.iteration.rule()}, stream);
   return complaint;
 }
 
@@ -181,8 +181,8 @@ void Scaler::check(TensorList &grads, gsc_stream stream) {
 void Scaler::check_range(TensorList &grads, int64_t first, int64_t count, gsc_stream stream) {
   const int64_t size = grads.plan().size();
   if (first < 0 || count < 0 || first > size || count > size - first) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "first", "is %lld and count is %lld, but grads has %lld tensors",
-         static_cast<long long>(first), static_cast<long long>(count), static_cast<long long>(size));
+    refuse("first", "is %lld and count is %lld, but grads has %lld tensors", static_cast<long long>(first),
+           static_cast<long long>(count), static_cast<long long>(size));
   }
   if (!enabled()) return require_usable(grads);
   const CallStream call(grads.context()->backend(), stream);
@@ -202,7 +202,9 @@ void Scaler::check_range(TensorList &grads, int64_t first, int64_t count, gsc_st
 void Scaler::complete(TensorList &grads, const CallStream &call) {
   Iteration &it = grads.iteration;
   if (it.stage() == Stage::kReady) check_whole(grads, false, call);
-  if (!it.is_concluded()) call.backend.record(RecordJob::conclude(grads.record(), it.rule()), call.stream);
+  if (!it.is_concluded()) {
+    call.backend.record({.kind = RecordJob::Kind::kConclude, .list = grads.record(), .rule = it.rule()}, call.stream);
+  }
   it.conclude();
 }
 

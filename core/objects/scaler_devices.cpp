@@ -12,10 +12,10 @@ namespace gsc {
 void Scaler::require_usable(const TensorList &grads, const Argument &name) const {
   grads.require_elements(name);
   if (grads.context()->device_type() != context_->device_type()) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, name,
-         "is on a %s device and scaler is on a %s device; lists of several devices under one scaler must be of the "
-         "same kind",
-         grads.context()->device_name(), context_->device_name());
+    refuse(name,
+           "is on a %s device and scaler is on a %s device; lists of several devices under one scaler must be of the "
+           "same kind",
+           grads.context()->device_name(), context_->device_name());
   }
 }
 

@@ -15,12 +15,8 @@ constexpr uint32_t kAllFlags =
     GSC_SCALER_GROW_ON_EQUAL | GSC_SCALER_NO_FINITE_GUARD | GSC_SCALER_FLOOR_EXCLUSIVE | GSC_SCALER_FP32_PRODUCTS;
 constexpr int32_t kMaxHistory = 1 << 20;
 
-[[noreturn]] void reject(const Argument &name, double value, const char *rule) {
-  fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %s; it must be %s", Decimal(value).c_str(), rule);
-}
-
 void require_one_of(const Argument &name, int32_t value, int32_t last, const char *rule) {
-  if (value < 0 || value > last) reject(name, value, rule);
+  if (value < 0 || value > last) refuse_value(name, value, rule);
 }
 
 bool is_positive(float x) { return std::isfinite(x) && x > 0.0F; }
@@ -104,20 +100,20 @@ gsc_scaler_options preset_scaler_options(int32_t preset) {
       o.flags = GSC_SCALER_NO_FINITE_GUARD | GSC_SCALER_FP32_PRODUCTS;
       return o;
     default:
-      fail(GSC_ERROR_INVALID_ARGUMENT, "preset", "is %d; it must be one of GSC_PRESET_*", preset);
+      refuse_value("preset", preset, "one of GSC_PRESET_*");
   }
 }
 
 void validate_growth_factor(double value, const Argument &name) {
-  if (!std::isfinite(value) || value <= 1.0) reject(name, value, "finite and > 1");
+  if (!std::isfinite(value) || value <= 1.0) refuse_value(name, value, "finite and > 1");
 }
 
 void validate_backoff_factor(double value, const Argument &name) {
-  if (!(value > 0.0 && value < 1.0)) reject(name, value, "in (0, 1)");
+  if (!(value > 0.0 && value < 1.0)) refuse_value(name, value, "in (0, 1)");
 }
 
 void validate_growth_interval(int32_t value, const Argument &name) {
-  if (value < 1) reject(name, value, ">= 1");
+  if (value < 1) refuse_value(name, value, ">= 1");
 }
 
 void validate_factors(const gsc_scaler_options &o, const Argument &of) {
@@ -125,7 +121,7 @@ void validate_factors(const gsc_scaler_options &o, const Argument &of) {
   validate_growth_factor(o.growth_factor, of.field("growth_factor"));
   validate_backoff_factor(o.backoff_factor, of.field("backoff_factor"));
   if ((o.flags & GSC_SCALER_FP32_PRODUCTS) != 0 && o.growth_factor > static_cast<double>(FLT_MAX)) {
-    reject(of.field("growth_factor"), o.growth_factor, "a finite float with GSC_SCALER_FP32_PRODUCTS");
+    refuse_value(of.field("growth_factor"), o.growth_factor, "a finite float with GSC_SCALER_FP32_PRODUCTS");
   }
   const Policy policy = make_policy(o);
   require_moving_factor(policy, o.init_scale, o.growth_factor, of.field("growth_factor"));
@@ -133,50 +129,49 @@ void validate_factors(const gsc_scaler_options &o, const Argument &of) {
 }
 
 void validate(const gsc_scaler_options &o) {
-  if ((o.flags & ~kAllFlags) != 0)
-    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("flags"), "has unknown bits: 0x%x", o.flags);
-  if (!is_positive(o.init_scale)) reject(kOptions.field("init_scale"), o.init_scale, "finite and > 0");
-  if (!is_limit(o.min_scale)) reject(kOptions.field("min_scale"), o.min_scale, "0 (none), or finite and > 0");
-  if (!is_limit(o.max_scale)) reject(kOptions.field("max_scale"), o.max_scale, "0 (none), or finite and > 0");
+  if ((o.flags & ~kAllFlags) != 0) refuse(kOptions.field("flags"), "has unknown bits: 0x%x", o.flags);
+  if (!is_positive(o.init_scale)) refuse_value(kOptions.field("init_scale"), o.init_scale, "finite and > 0");
+  if (!is_limit(o.min_scale)) refuse_value(kOptions.field("min_scale"), o.min_scale, "0 (none), or finite and > 0");
+  if (!is_limit(o.max_scale)) refuse_value(kOptions.field("max_scale"), o.max_scale, "0 (none), or finite and > 0");
   if (o.max_scale > 0.0F && o.min_scale > o.max_scale) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("min_scale"), "is %s, above options.max_scale, which is %s",
-         Decimal(o.min_scale).c_str(), Decimal(o.max_scale).c_str());
+    refuse(kOptions.field("min_scale"), "is %s, above options.max_scale, which is %s", Decimal(o.min_scale).c_str(),
+           Decimal(o.max_scale).c_str());
   }
   validate_factors(o, kOptions);
   require_one_of(kOptions.field("enabled"), o.enabled, 1, "0 or 1");
-  if (o.hysteresis < 1) reject(kOptions.field("hysteresis"), o.hysteresis, ">= 1");
+  if (o.hysteresis < 1) refuse_value(kOptions.field("hysteresis"), o.hysteresis, ">= 1");
   require_one_of(kOptions.field("hysteresis_refill"), o.hysteresis_refill, GSC_REFILL_CONSECUTIVE,
                  "one of GSC_REFILL_*");
   require_one_of(kOptions.field("growth_timing"), o.growth_timing, GSC_GROWTH_FIRST_ONE_LATER, "one of GSC_GROWTH_*");
   if (!(o.overflow_tolerance >= 0.0 && o.overflow_tolerance <= 1.0)) {
-    reject(kOptions.field("overflow_tolerance"), o.overflow_tolerance, "in [0, 1]");
+    refuse_value(kOptions.field("overflow_tolerance"), o.overflow_tolerance, "in [0, 1]");
   }
   if (!is_limit(o.recovery_threshold))
-    reject(kOptions.field("recovery_threshold"), o.recovery_threshold, "0 (never), or finite and > 0");
+    refuse_value(kOptions.field("recovery_threshold"), o.recovery_threshold, "0 (never), or finite and > 0");
   if (o.recovery_threshold > 0.0F && o.recovery_interval < 1) {
-    reject(kOptions.field("recovery_interval"), o.recovery_interval, ">= 1 with a recovery_threshold");
+    refuse_value(kOptions.field("recovery_interval"), o.recovery_interval, ">= 1 with a recovery_threshold");
   }
   require_one_of(kOptions.field("floor_action"), o.floor_action, GSC_FLOOR_ERROR, "one of GSC_FLOOR_*");
-  if (o.floor_patience < 1) reject(kOptions.field("floor_patience"), o.floor_patience, ">= 1");
+  if (o.floor_patience < 1) refuse_value(kOptions.field("floor_patience"), o.floor_patience, ">= 1");
   require_one_of(kOptions.field("history_capacity"), o.history_capacity, kMaxHistory, "in 0..1048576");
-  if (o.reserved != 0) reject(kOptions.field("reserved"), o.reserved, "0");
+  if (o.reserved != 0) refuse_value(kOptions.field("reserved"), o.reserved, "0");
 }
 
 void validate_first_scale(const gsc_scaler_options &o) {
   if (o.init_scale < o.min_scale) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("init_scale"), "is %s, below options.min_scale, which is %s",
-         Decimal(o.init_scale).c_str(), Decimal(o.min_scale).c_str());
+    refuse(kOptions.field("init_scale"), "is %s, below options.min_scale, which is %s", Decimal(o.init_scale).c_str(),
+           Decimal(o.min_scale).c_str());
   }
   if (o.max_scale > 0.0F && o.init_scale > o.max_scale) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("init_scale"), "is %s, above options.max_scale, which is %s",
-         Decimal(o.init_scale).c_str(), Decimal(o.max_scale).c_str());
+    refuse(kOptions.field("init_scale"), "is %s, above options.max_scale, which is %s", Decimal(o.init_scale).c_str(),
+           Decimal(o.max_scale).c_str());
   }
 }
 
 void require_moving_factor(const Policy &policy, float scale, double factor, const Argument &name) {
   if (multiply_scale(policy, scale, factor) != scale) return;
-  fail(GSC_ERROR_INVALID_ARGUMENT, name, "is 1%s; a scale of %s times that rounds to %s again and would never change",
-       Decimal::with_sign(factor - 1.0).c_str(), Decimal(scale).c_str(), Decimal(scale).c_str());
+  refuse(name, "is 1%s; a scale of %s times that rounds to %s again and would never change",
+         Decimal::with_sign(factor - 1.0).c_str(), Decimal(scale).c_str(), Decimal(scale).c_str());
 }
 
 Policy make_policy(const gsc_scaler_options &o) {

@@ -4,6 +4,7 @@
 // the order of the calls.
 #include <algorithm>
 
+#include "core/base/decimal.h"
 #include "core/base/error.h"
 #include "core/objects/scaler.h"
 
@@ -82,7 +83,7 @@ class Held {
 
 int64_t Scaler::step_slice(Optimizer &optimizer, int64_t max_bytes, gsc_stream stream) {
   if (max_bytes < 1) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "max_bytes", "is %lld; it must be > 0", static_cast<long long>(max_bytes));
+    refuse_value("max_bytes", max_bytes, "> 0");
   }
   TensorList &grads = optimizer.grads();
   StepSlices &s = optimizer.slices;

@@ -67,17 +67,17 @@ void Scaler::read_report_async(const TensorList *grads, gsc_report *out, gsc_str
   const CallStream call(context_->backend(), stream);
   order_.precede(call);
   const ListRecord *list = grads != nullptr ? record_here(*grads, call) : nullptr;
-  call.backend.record(RecordJob::report(record(), list, out), stream);
+  call.backend.record({.kind = RecordJob::Kind::kReport, .seen = list, .scaler = record(), .out = out}, stream);
   if (grads != nullptr) release_record(*grads, call);
   order_.mark(call);
 }
 
 int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_stream stream) {
   if (capacity < 0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "capacity", "is %lld; it must be >= 0", static_cast<long long>(capacity));
+    refuse_value("capacity", capacity, ">= 0");
   }
   if (capacity > 0 && out == nullptr) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "out_entries", "is NULL but capacity is %lld", static_cast<long long>(capacity));
+    refuse("out_entries", "is NULL but capacity is %lld", static_cast<long long>(capacity));
   }
   const ScalerRecord r = read_record(CallStream(context_->backend(), stream));
   const int64_t held = std::min(r.state.updates - r.history_begin, r.history_capacity);
@@ -88,14 +88,14 @@ int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_strea
     for (int64_t done = 0; done < count;) {  // up to the end of the ring, then from its beginning
       const int64_t at = (r.state.updates - count + done) % r.history_capacity;
       const int64_t part = std::min(count - done, r.history_capacity - at);
-      backend.read_sync(to + done, r.history + at, part * static_cast<int64_t>(sizeof(HistoryEntry)), stream);
+      backend.read_sync(to + done, r.history + at, part * int64_t{sizeof(HistoryEntry)}, stream);
       done += part;
     }
   };
   if (backend.host_visible()) {
     read(out);
   } else {  // may fail half-way
-    Vec<gsc_history_entry> entries(static_cast<std::size_t>(count), context_->memory());
+    Vec<gsc_history_entry> entries(count, context_->memory());
     read(entries.data());
     std::copy(entries.begin(), entries.end(), out);
   }
@@ -143,12 +143,11 @@ void Scaler::get_state(gsc_scaler_state *out, gsc_stream stream) const {
 void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
   constexpr Argument kState{"state"};
   if (state.format != GSC_SCALER_STATE_FORMAT) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kState.field("format"), "is 0x%x; this is not the state of a gradscaler scaler",
-         state.format);
+    refuse(kState.field("format"), "is 0x%x; this is not the state of a gradscaler scaler", state.format);
   }
   // A scale of 0 or inf can be reached without a floor or guard, so it can be restored.
   if (std::isnan(state.scale) || state.scale < 0.0F) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kState.field("scale"), "is %s; it must be >= 0", Decimal(state.scale).c_str());
+    refuse_value(kState.field("scale"), state.scale, ">= 0");
   }
   gsc_scaler_options options = options_;
   options.growth_factor = state.growth_factor;
@@ -168,18 +167,17 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
                   {"skipped", state.skipped}};
   for (const auto &counter : counters) {
     if (counter.value < 0) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, kState.field(counter.name), "is %lld; it must be >= 0",
-           static_cast<long long>(counter.value));
+      refuse_value(kState.field(counter.name), counter.value, ">= 0");
     }
   }
   if (state.skipped > state.updates) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kState.field("skipped"), "is %lld, more than state.updates, which is %lld",
-         static_cast<long long>(state.skipped), static_cast<long long>(state.updates));
+    refuse(kState.field("skipped"), "is %lld, more than state.updates, which is %lld",
+           static_cast<long long>(state.skipped), static_cast<long long>(state.updates));
   }
   if (state.hysteresis_tracker > options_.hysteresis) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kState.field("hysteresis_tracker"),
-         "is %d, but options.hysteresis of this scaler is %d; first set the options that the state was saved under",
-         state.hysteresis_tracker, options_.hysteresis);
+    refuse(kState.field("hysteresis_tracker"),
+           "is %d, but options.hysteresis of this scaler is %d; first set the options that the state was saved under",
+           state.hysteresis_tracker, options_.hysteresis);
   }
   if (!enabled()) return;
   const CallStream call(context_->backend(), stream);
@@ -204,21 +202,20 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
 void Scaler::set_options(const gsc_scaler_options &options, gsc_stream stream) {
   validate(options);
   if (options.init_scale != options_.init_scale) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("init_scale"),
-         "is %s, but the scaler was created with %s", Decimal(options.init_scale).c_str(),
-         Decimal(options_.init_scale).c_str());
+    refuse(kOptions.field("init_scale"), "is %s, but the scaler was created with %s",
+           Decimal(options.init_scale).c_str(), Decimal(options_.init_scale).c_str());
   }
   if (options.enabled != options_.enabled) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("enabled"), "is %d, but the scaler was created with %d",
-         options.enabled, options_.enabled);
+    refuse(kOptions.field("enabled"), "is %d, but the scaler was created with %d", options.enabled, options_.enabled);
   }
   if (options.history_capacity != options_.history_capacity) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("history_capacity"),
-         "is %d, but the scaler was created with %d", options.history_capacity, options_.history_capacity);
+    refuse(kOptions.field("history_capacity"), "is %d, but the scaler was created with %d", options.history_capacity,
+           options_.history_capacity);
   }
   const CallStream call(context_->backend(), stream);
   wait_for_lists(call);
-  context_->backend().record(RecordJob::set_policy(record(), make_policy(options)), stream);
+  context_->backend().record({.kind = RecordJob::Kind::kSetPolicy, .scaler = record(), .policy = make_policy(options)},
+                             stream);
   options_ = options;
   order_.mark(call);
 }

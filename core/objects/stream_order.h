@@ -13,7 +13,7 @@ namespace gsc {
 struct CallStream {
   CallStream(Backend &of, gsc_stream given) : backend(of), stream(given), id(of.identify(given)) {}
   /// True if the backend's work is done when a call returns, so that nothing has to wait.
-  [[nodiscard]] bool is_done_on_return() const { return id.stream == 0; }
+  bool is_done_on_return() const { return id.stream == 0; }
 
   Backend &backend;
   gsc_stream stream;
@@ -44,7 +44,7 @@ class StreamOrder {
     void *event = nullptr;  ///< made when it is first needed
     bool recorded = false;  ///< false: on the default stream, where it is recorded when another stream has to wait
   };
-  [[nodiscard]] Last &last(const StreamId &id) { return id.capture == 0 ? outside_ : captured_; }
+  Last &last(const StreamId &id) { return id.capture == 0 ? outside_ : captured_; }
   void record(Last &last, gsc_stream stream);
   void swap(StreamOrder &other) noexcept {
     std::swap(backend_, other.backend_);

@@ -16,7 +16,7 @@ Vec<gsc_tensor> TensorList::scales_of(const gsc_tensor *tensors, int64_t count, 
   Vec<gsc_tensor> scales(memory);
   const auto has_scales = [](const gsc_tensor &t) { return t.scale != nullptr; };
   if (std::none_of(tensors, tensors + count, has_scales)) return scales;
-  scales.reserve(static_cast<std::size_t>(count));
+  scales.reserve(count);
   for (int64_t i = 0; i < count; ++i) scales.push_back(gsc::scales_of(tensors[i]));
   return scales;
 }
@@ -26,7 +26,7 @@ Ref<TensorList> TensorList::create(const Ref<Context> &context, const gsc_tensor
   validate_tensor_count(count);
   Names copied(context->memory());
   if (names != nullptr && count > 0) {
-    copied.reserve(static_cast<std::size_t>(count));
+    copied.reserve(count);
     for (int64_t i = 0; i < count; ++i) copied.emplace_back(names[i] != nullptr ? names[i] : "");
   }
   validate_tensors(tensors, count, "tensors", StateDtypes::kAccepted, &copied);
@@ -72,8 +72,8 @@ TensorList::~TensorList() {
 
 void TensorList::require_count(int64_t count) const {
   if (count != plan_.size()) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "count", "is %lld, but the list has %lld tensors", static_cast<long long>(count),
-         static_cast<long long>(plan_.size()));
+    refuse("count", "is %lld, but the list has %lld tensors", static_cast<long long>(count),
+           static_cast<long long>(plan_.size()));
   }
 }
 
@@ -85,7 +85,7 @@ void TensorList::require_no_owner() {
 
 void TensorList::set_pointers(void *const *data, int64_t count, gsc_stream stream) {
   require_count(count);
-  if (count > 0 && data == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, "data", "is NULL");
+  if (count > 0 && data == nullptr) refuse("data", "is NULL");
   require_no_owner();
   move([this](int64_t i) { return !plan_.is_absent(i); }, data, stream, [&] { plan_.rebind(data); });
 }
@@ -106,8 +106,8 @@ void TensorList::set_present(const uint8_t *present, void *const *data, int64_t 
   const auto is_present = [&](int64_t i) { return present == nullptr || present[i] != 0 || plan_.bound(i).count == 0; };
   for (int64_t i = 0; data == nullptr && i < count; ++i) {
     if (!is_present(i) || plan_.bound(i).count == 0 || plan_.bound(i).data != nullptr) continue;
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("present").without_fields().tensor(i),
-         "is not 0, but the tensor was absent and has no address; pass data%s", NameSuffix(&names_, i).c_str());
+    refuse(Argument("present").without_fields().tensor(i),
+           "is not 0, but the tensor was absent and has no address; pass data%s", NameSuffix(&names_, i).c_str());
   }
   move(is_present, data, stream, [&] { plan_.set_present(present, data); });
 }
@@ -118,8 +118,8 @@ void TensorList::move(const P &is_present, void *const *data, gsc_stream stream,
   moved_.clear();
   addresses_.clear();
   overlap_.clear();
-  moved_.reserve(static_cast<std::size_t>(count));
-  addresses_.reserve(static_cast<std::size_t>(count));
+  moved_.reserve(count);
+  addresses_.reserve(count);
   for (int64_t i = 0; i < count; ++i) {
     const Tensor &t = plan_.bound(i);
     void *const address = data != nullptr ? data[i] : t.data;
@@ -153,14 +153,14 @@ void TensorList::move(const P &is_present, void *const *data, gsc_stream stream,
 
 void TensorList::require_index(int64_t index) const {
   if (index < 0 || index >= plan_.size()) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "index", "is %lld, but the list has %lld tensors", static_cast<long long>(index),
-         static_cast<long long>(plan_.size()));
+    refuse("index", "is %lld, but the list has %lld tensors", static_cast<long long>(index),
+           static_cast<long long>(plan_.size()));
   }
 }
 
 const char *TensorList::name(int64_t index) const {
   require_index(index);
-  return names_.empty() ? "" : names_[static_cast<std::size_t>(index)].c_str();
+  return names_.empty() ? "" : names_[index].c_str();
 }
 
 gsc_tensor TensorList::at(int64_t index) const {
@@ -175,8 +175,8 @@ void TensorList::require_elements(const Argument &what) const {
   for (int64_t i = 0; holds_state_ && i < plan_.size(); ++i) {
     const int32_t dtype = plan_.bound(i).dtype;
     if (is_element_dtype(dtype)) continue;
-    fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i), "is of dtype %s, which only optimizer state may have%s",
-         dtype_name(dtype), NameSuffix(&names_, i).c_str());
+    refuse(what.tensor(i), "is of dtype %s, which only optimizer state may have%s", dtype_name(dtype),
+           NameSuffix(&names_, i).c_str());
   }
 }
 

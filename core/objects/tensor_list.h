@@ -44,26 +44,28 @@ class TensorList final : public Object {
   /// The scales as tensors of bytes, one per tensor; empty if no tensor has any.
   static Vec<gsc_tensor> scales_of(const gsc_tensor *tensors, int64_t count, std::pmr::memory_resource *memory);
 
-  [[nodiscard]] const Ref<Context> &context() const { return context_; }
-  [[nodiscard]] const Plan &plan() const { return plan_; }
-  [[nodiscard]] Plan &plan() { return plan_; }
+  const Ref<Context> &context() const { return context_; }
+  const Plan &plan() const { return plan_; }
+  Plan &plan() { return plan_; }
   /// The scales of optimizer state, a tensor of bytes for each tensor of the list; NULL if none has any.
-  [[nodiscard]] const Plan *scales() const { return scales_ ? &scales_->plan() : nullptr; }
+  const Plan *scales() const { return scales_ ? &scales_->plan() : nullptr; }
+  /// Throws unless `count` is the number of tensors.
+  void require_count(int64_t count) const;
   /// Throws if a tensor has a dtype that only optimizer state may have.
   void require_elements(const Argument &what) const;
-  [[nodiscard]] ListRecord *record() const { return record_.as<ListRecord>(); }
+  ListRecord *record() const { return record_.as<ListRecord>(); }
 
   void set_pointers(void *const *data, int64_t count, gsc_stream stream);
   /// `present` has a byte per tensor, NULL: all; `data` may be NULL.
   void set_present(const uint8_t *present, void *const *data, int64_t count, gsc_stream stream);
-  [[nodiscard]] const char *name(int64_t index) const;
-  [[nodiscard]] const Names &names() const { return names_; }
-  [[nodiscard]] gsc_tensor at(int64_t index) const;
+  const char *name(int64_t index) const;
+  const Names &names() const { return names_; }
+  gsc_tensor at(int64_t index) const;
 
   /// Under the context's uses_mutex().
   void add_use(ListUse &use);
   void remove_use(ListUse &use) noexcept;
-  [[nodiscard]] ListUse *first_use() const { return uses_; }
+  ListUse *first_use() const { return uses_; }
 
   /// Id of the list's scaler in this iteration; 0: none. Ends the iteration of a destroyed scaler.
   uint64_t owner();
@@ -82,7 +84,6 @@ class TensorList final : public Object {
   friend class Context;
   void destroy() noexcept override { Context::unmake(this); }
   void require_index(int64_t index) const;
-  void require_count(int64_t count) const;
   /// Fails while the list is in a scaler's iteration.
   void require_no_owner();
   /// Sets the addresses of present tensors to `data`, or leaves them if that is NULL; absent ones get NULL. `commit`

@@ -30,7 +30,7 @@ struct Philox {
   uint32_t word[4];
 
   /// 16 bits for element i of the eight.
-  [[nodiscard]] GSC_HD uint32_t half(int i) const { return i % 2 == 0 ? word[i / 2] & 0xffffU : word[i / 2] >> 16; }
+  GSC_HD uint32_t half(int i) const { return i % 2 == 0 ? word[i / 2] & 0xffffU : word[i / 2] >> 16; }
 };
 
 /// The words for elements [8 * block, 8 * block + 8) in step `step`. Counter: block, low word first, step, draw. Key:

@@ -6,75 +6,29 @@
 
 namespace gsc {
 
-/// The functions that make a job set the fields that its kind uses.
 struct RecordJob {
-  enum class Kind : int32_t { kConclude, kUpdate, kSetPolicy, kSetScale, kReport, kUpdateScale };
+  enum class Kind : int32_t {
+    kConclude,     ///< a check whose totals are in `list`, by `rule`
+    kUpdate,       ///< of `scaler`, after an iteration over `lists`
+    kSetPolicy,    ///< of `scaler` to `policy`
+    kSetScale,     ///< of `scaler` to `scale`
+    kReport,       ///< of `scaler` and of `seen` or, if NULL, of the last update, to `out`
+    kUpdateScale,  ///< of the caller's device scalars, by `policy`
+  };
 
   Kind kind;
-  ListRecord *list;
-  const ListRecord *seen;
-  ClipRule rule;
-  ScalerRecord *scaler;
-  const ListRecord *const *lists;  ///< host memory
-  int64_t list_count;
-  Policy policy;
-  float scale;
-  gsc_report *out;
-  float *scale_word;
-  int32_t *tracker_word;
-  const float *found_inf;
-
-  /// Concludes a check whose totals are in the record.
-  static RecordJob conclude(ListRecord *list, const ClipRule &rule) {
-    RecordJob job = of(Kind::kConclude);
-    job.list = list;
-    job.rule = rule;
-    return job;
-  }
-  /// The scaler's update after an iteration over these lists.
-  static RecordJob update(ScalerRecord *scaler, const ListRecord *const *lists, int64_t count) {
-    RecordJob job = of(Kind::kUpdate);
-    job.scaler = scaler;
-    job.lists = lists;
-    job.list_count = count;
-    return job;
-  }
-  static RecordJob set_policy(ScalerRecord *scaler, const Policy &policy) {
-    RecordJob job = of(Kind::kSetPolicy);
-    job.scaler = scaler;
-    job.policy = policy;
-    return job;
-  }
-  static RecordJob set_scale(ScalerRecord *scaler, float scale) {
-    RecordJob job = of(Kind::kSetScale);
-    job.scaler = scaler;
-    job.scale = scale;
-    return job;
-  }
-  /// A report of the scaler and of `list` or, if NULL, of the last update, to host memory: pinned, for a GPU.
-  static RecordJob report(ScalerRecord *scaler, const ListRecord *list, gsc_report *out) {
-    RecordJob job = of(Kind::kReport);
-    job.scaler = scaler;
-    job.seen = list;
-    job.out = out;
-    return job;
-  }
-  /// An update of the caller's device scalars.
-  static RecordJob update_scale(const Policy &policy, float *scale, int32_t *tracker, const float *found_inf) {
-    RecordJob job = of(Kind::kUpdateScale);
-    job.policy = policy;
-    job.scale_word = scale;
-    job.tracker_word = tracker;
-    job.found_inf = found_inf;
-    return job;
-  }
-
- private:
-  static RecordJob of(Kind kind) {
-    RecordJob job{};
-    job.kind = kind;
-    return job;
-  }
+  ListRecord *list = nullptr;
+  const ListRecord *seen = nullptr;
+  ClipRule rule = {};
+  ScalerRecord *scaler = nullptr;
+  const ListRecord *const *lists = nullptr;  ///< host memory
+  int64_t list_count = 0;
+  Policy policy = {};
+  float scale = 0.0F;
+  gsc_report *out = nullptr;  ///< host memory: pinned, for a GPU
+  float *scale_word = nullptr;
+  int32_t *tracker_word = nullptr;
+  const float *found_inf = nullptr;
 };
 
 /// Runs the job on the records' device. `summary` is that of the lists of a kUpdate.

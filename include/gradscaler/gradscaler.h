@@ -76,7 +76,7 @@
  *     destroy objects. These may wait for the device: call them during setup.
  *   - "Device memory" is memory of the context's device: plain host memory on the CPU. A "device scalar" is a single
  *     number in device memory, passed by its address.
- *   - Objects are not locked: use one object from one thread at a time, but for gsc_scaler_step_slice. Different objects
+ *   - Objects are not locked: use one from one thread at a time, but for gsc_scaler_step_slice. Different objects
  *     may be used at once, also when they share a context. Any number of threads may use one context. A list that a
  *     scaler has checked belongs to that scaler's iteration until update, discard, set_scale or set_state, or until the
  *     scaler is destroyed.
@@ -85,12 +85,12 @@
  *     BAD_STATE.
  *   - A callback should not throw. If it does, the callback's comment gives the result. This needs a program with the
  *     library's kind of C++ runtime (GCC's or LLVM's). With another one, the exception ends the process.
- *   - Objects may be destroyed in any order, from any thread; a parent lives as long as its last child.
- *     Destroying NULL does nothing.
+ *   - A destroy function releases the caller's reference, and does nothing with NULL. Call them in any order, from any
+ *     thread; a parent lives as long as its last child.
  *   - The caller's floating-point environment (rounding mode, flush-to-zero, traps) does not affect results and is
  *     restored on return. Callbacks run in the default one: round to nearest, subnormals kept, no traps.
- *   - A struct that begins with struct_size may grow in later versions. Set struct_size to the sizeof of the struct;
- *     the _options_init functions do it for you. Fields called reserved are 0.
+ *   - A struct that begins with struct_size may grow in later versions. Set struct_size to the sizeof of the struct,
+ *     also of one that a call fills in; the _options_init functions do it for you. Fields called reserved are 0.
  *
  * All functions: since 0.1.
  */
@@ -168,7 +168,6 @@ GSC_API const char *gsc_error_get_message(void);
  * Strings are never NULL and stay valid while the library is loaded. Later versions may fill fields that are empty now.
  */
 typedef struct gsc_error {
-  /** Set by the caller: sizeof(gsc_error). */
   uint32_t struct_size;
   /** What the function returned. GSC_OK: no call has failed since the thread began or called gsc_error_clear. */
   gsc_status status;
@@ -210,7 +209,6 @@ typedef struct gsc_tensor_list gsc_tensor_list;
 typedef struct gsc_scaler gsc_scaler;
 typedef struct gsc_optimizer gsc_optimizer;
 
-/** cudaStream_t or CUstream as a plain pointer; NULL is the default stream. Ignored on the CPU. */
 typedef void *gsc_stream;
 
 /** Device, threads, allocator and log of a context: section 10. */
@@ -220,7 +218,6 @@ typedef struct gsc_context_options gsc_context_options;
  * Free *out_context with gsc_context_destroy. Errors: INVALID_ARGUMENT, UNAVAILABLE, OUT_OF_MEMORY.
  */
 GSC_API gsc_status gsc_context_create(const gsc_context_options *options, gsc_context **out_context);
-/** Releases the caller's reference; the context is freed with its last child. From any thread; NULL is fine. */
 GSC_API void gsc_context_destroy(gsc_context *context);
 
 /** Element types. 0 is invalid on purpose: a zeroed gsc_tensor is refused. */
@@ -278,7 +275,6 @@ typedef struct gsc_tensor {
   int32_t scale_block_columns;
   /** Columns of a row-major matrix of count elements. 0: one-dimensional. */
   int64_t columns;
-  /** 0. */
   int64_t reserved[2];
 } gsc_tensor;
 
@@ -298,7 +294,6 @@ typedef struct gsc_tensor {
  */
 GSC_API gsc_status gsc_tensor_list_create(gsc_context *context, const gsc_tensor *tensors, int64_t count,
                                           const char *const *names, gsc_tensor_list **out_list);
-/** Releases the caller's reference. NULL is fine. */
 GSC_API void gsc_tensor_list_destroy(gsc_tensor_list *list);
 /** Number of tensors in the list. */
 GSC_API gsc_status gsc_tensor_list_get_count(const gsc_tensor_list *list, int64_t *out_count);
@@ -493,7 +488,6 @@ enum {
 
 /** Hyper-parameters of an optimizer. Start from gsc_optimizer_options_init, which writes the defaults of a kind. */
 typedef struct gsc_optimizer_options {
-  /** Set by the caller: sizeof(gsc_optimizer_options). */
   uint32_t struct_size;
   /** GSC_OPTIMIZER_* bits. */
   uint32_t flags;
@@ -526,7 +520,6 @@ typedef struct gsc_optimizer_options {
   int64_t seed;
   /** GSC_MASTER_*. Other values than GSC_MASTER_NONE need fp16 or bf16 parameters. */
   int32_t master_format;
-  /** 0. */
   int32_t reserved;
   /** RMSprop: decay of the means, in [0, 1). AdEMAMix: weight of the slow mean, >= 0. */
   double alpha;
@@ -581,7 +574,6 @@ GSC_API gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimize
                                         gsc_tensor_list *params, gsc_tensor_list *grads, gsc_tensor_list *model_copy,
                                         gsc_tensor_list *const *state, int32_t state_count,
                                         gsc_optimizer **out_optimizer);
-/** Releases the caller's reference. NULL is fine. */
 GSC_API void gsc_optimizer_destroy(gsc_optimizer *optimizer);
 
 /** The policy of a scaler: section 8. */
@@ -591,7 +583,6 @@ typedef struct gsc_scaler_options gsc_scaler_options;
  * Free *out_scaler with gsc_scaler_destroy. Errors: INVALID_ARGUMENT naming the option; OUT_OF_MEMORY.
  */
 GSC_API gsc_status gsc_scaler_create(gsc_context *context, const gsc_scaler_options *options, gsc_scaler **out_scaler);
-/** Releases the caller's reference. NULL is fine. */
 GSC_API void gsc_scaler_destroy(gsc_scaler *scaler);
 
 /**
@@ -648,7 +639,6 @@ enum {
 
 /** The state of a scaler, and the result of the last check of its gradients. */
 typedef struct gsc_report {
-  /** Set by the caller: sizeof(gsc_report). */
   uint32_t struct_size;
   /** GSC_REPORT_* bits. */
   uint32_t flags;
@@ -692,7 +682,7 @@ GSC_API gsc_status gsc_scaler_get_report_sync(gsc_scaler *scaler, const gsc_tens
                                               gsc_stream stream);
 /**
  * The same without waiting: enqueues a copy into `out_report`, which is valid once the stream has passed this point.
- * `out_report` is pinned host memory (on the CPU, any memory) with struct_size set. Never returns SCALE_FLOOR.
+ * `out_report` is pinned host memory (on the CPU, any memory). Never returns SCALE_FLOOR.
  */
 GSC_API gsc_status gsc_scaler_read_report_async(gsc_scaler *scaler, const gsc_tensor_list *grads,
                                                 gsc_report *out_report, gsc_stream stream);
@@ -725,7 +715,6 @@ GSC_API gsc_status gsc_scaler_get_history_sync(gsc_scaler *scaler, gsc_history_e
  * list is destroyed or a scaler of a third device uses it.
  */
 typedef struct gsc_device_state {
-  /** Set by the caller: sizeof(gsc_device_state). */
   uint32_t struct_size;
   uint32_t reserved;
   /** The scale. */
@@ -869,7 +858,7 @@ GSC_API gsc_status gsc_optimizer_add_group(gsc_optimizer *optimizer, int64_t fir
                                            const gsc_optimizer_options *options, int32_t *out_group);
 /** Number of groups, >= 1. */
 GSC_API gsc_status gsc_optimizer_get_group_count(const gsc_optimizer *optimizer, int32_t *out_count);
-/** Copies the hyper-parameters of a group; the caller sets struct_size. */
+/** Copies the hyper-parameters of a group. */
 GSC_API gsc_status gsc_optimizer_get_options(const gsc_optimizer *optimizer, int32_t group,
                                              gsc_optimizer_options *out_options);
 /**
@@ -944,7 +933,6 @@ GSC_API gsc_status gsc_scaler_step_slice(gsc_scaler *scaler, gsc_optimizer *opti
 
 /** The scaler's part of a checkpoint. Plain data of fixed layout: write it to a file whole, or field by field. */
 typedef struct gsc_scaler_state {
-  /** Set by the caller: sizeof(gsc_scaler_state). */
   uint32_t struct_size;
   /** GSC_SCALER_STATE_FORMAT: tells a scaler's state from other data. */
   uint32_t format;
@@ -977,7 +965,7 @@ typedef struct gsc_scaler_state {
 /** The value of gsc_scaler_state.format. */
 #define GSC_SCALER_STATE_FORMAT 0x31435347u
 
-/** Copies the scaler's state; the caller sets struct_size. Errors: BAD_STATE if the scaler is disabled. */
+/** Copies the scaler's state. Errors: BAD_STATE if the scaler is disabled. */
 GSC_API gsc_status gsc_scaler_get_state_sync(gsc_scaler *scaler, gsc_scaler_state *out_state, gsc_stream stream);
 /**
  * Restores a state with its factors and interval. Validates all of it first. All lists -> READY; clears the history.
@@ -1083,7 +1071,6 @@ enum {
 
 /** The policy of a scaler. Start from GSC_SCALER_OPTIONS_INIT or gsc_scaler_options_init. */
 struct gsc_scaler_options {
-  /** Set by the caller: sizeof(gsc_scaler_options). */
   uint32_t struct_size;
   /** GSC_SCALER_* bits. */
   uint32_t flags;
@@ -1124,7 +1111,6 @@ struct gsc_scaler_options {
    * which shows what led to a skip. To plot the scale, give the number of steps between two reads.
    */
   int32_t history_capacity;
-  /** 0. */
   int32_t reserved;
 };
 
@@ -1167,11 +1153,9 @@ enum {
   GSC_PRESET_COLOSSALAI = 13
 };
 
-/**
- * Writes the options of GSC_PRESET_*. Same contract as gsc_optimizer_options_init; an unknown preset is an error.
- */
+/** Writes the options of GSC_PRESET_*. Same contract as gsc_optimizer_options_init; an unknown preset is an error. */
 GSC_API gsc_status gsc_scaler_options_init(gsc_scaler_options *options, uint32_t struct_size, int32_t preset);
-/** Copies the current options; the caller sets struct_size. init_scale is the one given at creation. */
+/** Copies the current options. init_scale is the one given at creation. */
 GSC_API gsc_status gsc_scaler_get_options(const gsc_scaler *scaler, gsc_scaler_options *out_options);
 /**
  * Replaces the options. Scale, trackers and history stay; a hysteresis tracker above the new hysteresis is lowered to
@@ -1208,7 +1192,6 @@ GSC_API gsc_status gsc_scaler_set_scale(gsc_scaler *scaler, float scale, gsc_str
 typedef int32_t (*gsc_all_reduce_fn)(void *user, double *values, int64_t count, gsc_stream stream);
 /** How the ranks of a job combine their checks. */
 typedef struct gsc_reducer {
-  /** Set by the caller: sizeof(gsc_reducer). */
   uint32_t struct_size;
   /** 0. */
   uint32_t flags;
@@ -1247,7 +1230,6 @@ GSC_API gsc_status gsc_device_get_count(int32_t device_type, int32_t *out_count)
 
 /** Description of a device. */
 typedef struct gsc_device_info {
-  /** Set by the caller: sizeof(gsc_device_info). */
   uint32_t struct_size;
   /** GSC_DEVICE_CPU or GSC_DEVICE_CUDA. */
   int32_t device_type;
@@ -1263,7 +1245,7 @@ typedef struct gsc_device_info {
   char name[128];
 } gsc_device_info;
 
-/** Fills `out_info`, whose struct_size the caller has set. Errors: UNAVAILABLE if there is no such device. */
+/** Describes a device. Errors: UNAVAILABLE if there is no such device. */
 GSC_API gsc_status gsc_device_get_info(int32_t device_type, int32_t device_index, gsc_device_info *out_info);
 
 /** Instruction sets of the CPU kernels, all of which give the same bits. */
@@ -1319,7 +1301,6 @@ enum {
 
 /** Options of a context. Start from GSC_CONTEXT_OPTIONS_INIT or gsc_context_options_init. */
 struct gsc_context_options {
-  /** Set by the caller: sizeof(gsc_context_options). */
   uint32_t struct_size;
   /** GSC_CONTEXT_* bits. */
   uint32_t flags;

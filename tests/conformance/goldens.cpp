@@ -71,7 +71,7 @@ void replay(const Json &run, const gsc_scaler_options &base) {
 }
 
 std::vector<std::filesystem::path> golden_files() {
-  const std::filesystem::directory_iterator folder(GSC_CONFORMANCE_FILES "/goldens");
+  const std::filesystem::directory_iterator folder(GSC_GOLDENS);
   std::vector<std::filesystem::path> files(begin(folder), end(folder));
   std::sort(files.begin(), files.end());
   return files;
@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Conformance, Golden, ::testing::ValuesIn(golden_files()
 TEST_P(Golden, SameTrajectory) {
   try {
     const Json file = read_json(GetParam());
-    const gsc_scaler_options base = preset_options(preset_of(word(file.at("preset"))));
+    const gsc_scaler_options base = preset_options(constant("GSC_PRESET_", word(file.at("preset"))));
     ASSERT_FALSE(file.at("runs").empty()) << "a golden without runs proves nothing";
     for (const Json &run : file.at("runs")) {
       SCOPED_TRACE(text(word(run.at("case")), ", seed ", integer(run.at("seed"))));

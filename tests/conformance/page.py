@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the generated part of docs/dev/conformance.md: the table of systems from goldens.tar.xz, and the tables of
-numbers from measured.json, which the tests in python/ write. The text around it is written by hand.
+"""Writes the generated parts of docs/dev/conformance.md: the table of systems from goldens.tar.xz, and the tables of
+numbers from a file that the tests in python/ wrote. The text around them is written by hand.
 
-    python page.py            rewrites the page
-    python page.py --check    exit status 1 if the page is not what it would write
+    python page.py            writes the systems
+    python page.py FILE       writes the numbers
+    python page.py --check    exit status 1 if the systems are not those of the goldens
 """
 
 import json
@@ -16,29 +17,8 @@ sys.path.append(str(HERE / "record"))
 import golden  # noqa: E402
 
 PAGE = HERE.parents[1] / "docs" / "dev" / "conformance.md"
-BEGIN = "<!-- begin: written by scripts/conformance page -->\n"
-END = "<!-- end -->\n"
-
-# What is particular about each rule; everything that is not said is PyTorch's.
-RULES = {
-    "torch": "back off at every overflow, grow after an interval of clean steps, if the result is finite",
-    "apex": "ceiling 2^24, optional floor",
-    "apex_hysteresis": "backs off at the H-th overflow and every further one in a row; a clean step refills",
-    "colossalai": "hysteresis, refilled by growth; optional floor and ceiling",
-    "deepspeed": "hysteresis, refilled by growth or by clean steps; first growth one later; floor 1",
-    "fairseq": "backs off at a rate of overflows; floor that is an error",
-    "flax": "growth one later; clamped to the range of fp32",
-    "jmp": "floor 1; multiplies by fp32(1 / factor)",
-    "jmp_eager": "floor 1; divides by the factor",
-    "keras": "grows to inf",
-    "megatron": "hysteresis, refilled by growth only; floor 1",
-    "mindspore": "floor 1",
-    "mindspore_manager": "floor 1; counts in Python",
-    "mxnet": "ceiling 2^24",
-    "oneflow": "floor 1, ceiling the largest float",
-    "paddle": "backs off at every N-th overflow in a row",
-    "tensorflow": "floor 1",
-}
+# Around a generated part.
+BEGIN, END = "<!-- begin: written by scripts/conformance {} -->\n\n", "\n<!-- end -->\n"
 
 
 def table(head, rows):
@@ -55,31 +35,24 @@ def systems():
     for file in golden.read_all():
         runs, system = file["runs"], file["system"]
         rows.append([f"`{system}`", file["version"].replace("rule as published", "as published"),
-                     f"`{file['source']}`", RULES[system], file["proof"], f"`{file['preset']}`",
-                     len({run["case"] for run in runs}), len({run["seed"] for run in runs}),
+                     f"`{file['source']}`", file["proof"], f"`{file['preset']}`", len({run["case"] for run in runs}),
                      max(sum(run["overflow"]) for run in runs),
                      thousands(sum(sum(run["overflow"]) for run in runs))])
-    head = ["golden", "version", "what was run", "its rule", "proof", "preset", "option sets", "seeds", "steps up to",
-            "updates"]
+    head = ["golden", "version", "what was run", "proof", "preset", "option sets", "steps up to", "updates"]
     return table(head, rows)
 
 
-def measured(name):
-    return json.loads((HERE / "measured.json").read_text())[name]
-
-
-def numbers(name, first):
-    """The table of a part of measured.json: its rows by their names, columns in the order of their first appearance."""
-    rows = measured(name)
+def numbers(rows, first):
+    """The table of a part of the file: its rows by their names, columns in the order of their first appearance."""
     columns = list(dict.fromkeys(column for cells in rows.values() for column in cells))
     return table([first, *columns], [[row, *(thousands(cells[c]) if c in cells else "" for c in columns)]
                                      for row, cells in rows.items()])
 
 
-def by_kind(name):
+def by_kind(rows):
     """The largest numbers of each optimizer, over all its options."""
     kinds = {}
-    for row, cells in measured(name).items():
+    for row, cells in rows.items():
         kinds.setdefault(row.split()[0].rstrip(","), []).append(cells)
     columns = list(next(iter(kinds.values()))[0])
 
@@ -91,32 +64,33 @@ def by_kind(name):
                  [[kind, len(rows), *(largest(rows, c) for c in columns)] for kind, rows in kinds.items()])
 
 
-def generated():
-    environment = ", ".join(f"{key} {value}" for key, value in measured("environment").items())
+def measured(found):
+    environment = ", ".join(f"{key} {value}" for key, value in found["environment"].items())
     return "\n".join([
-        "### Trajectories\n", systems(),
-        f"### Numbers\n\nMeasured with {environment}.\n",
-        "**Unscaling**, `torch._amp_foreach_non_finite_check_and_unscale_`\n", numbers("unscale", "dtype"),
-        "**Update of the scale**, `torch._amp_update_scale_`\n", numbers("update_scale", ""),
+        f"Measured with {environment}.\n",
+        "**Unscaling**, `torch._amp_foreach_non_finite_check_and_unscale_`\n", numbers(found["unscale"], "dtype"),
+        "**Update of the scale**, `torch._amp_update_scale_`\n", numbers(found["update_scale"], ""),
         "**Clipping by norm**, `torch.nn.utils.clip_grad_norm_`: largest distance from fp64, in ulp of fp32\n",
-        numbers("clip", "what, of which gradients"),
-        "**Optimizers**, PyTorch's single-tensor path in fp32, the largest of all options\n", by_kind("optimizers"),
-        "**Others**, the published equations in fp64\n", numbers("papers", "options"),
+        numbers(found["clip"], "what, of which gradients"),
+        "**Optimizers**, PyTorch's single-tensor path in fp32, the largest of all options\n",
+        by_kind(found["optimizers"]),
+        "**Others**, the published equations in fp64\n", numbers(found["papers"], "options"),
         "**Training**, digits in fp16 with `torch.amp.GradScaler` and `torch.optim.AdamW`\n",
-        numbers("training", ""),
+        numbers(found["training"], ""),
     ])
 
 
 def main():
     page = PAGE.read_text()
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    wanted = before + BEGIN + "\n" + generated() + "\n" + END + after
-    if sys.argv[1:] == ["--check"]:
-        if page != wanted:
-            sys.exit(f"{PAGE} is not what goldens.tar.xz and measured.json say; run scripts/conformance page")
-        return
-    PAGE.write_text(wanted)
+    checked = sys.argv[1:] == ["--check"]
+    part = "numerics" if sys.argv[1:] and not checked else "page"
+    text = systems() if part == "page" else measured(json.loads(pathlib.Path(sys.argv[1]).read_text()))
+    before, rest = page.split(BEGIN.format(part))
+    wanted = before + BEGIN.format(part) + text + END + rest.split(END, 1)[1]
+    if not checked:
+        PAGE.write_text(wanted)
+    elif page != wanted:
+        sys.exit(f"{PAGE} is not what goldens.tar.xz says; run scripts/conformance page")
 
 
 if __name__ == "__main__":

@@ -10,8 +10,7 @@ namespace {
 
 class Scenario : public ::testing::TestWithParam<Json> {};
 
-INSTANTIATE_TEST_SUITE_P(Conformance, Scenario,
-                         ::testing::ValuesIn(read_json(GSC_CONFORMANCE_FILES "/scenarios.json").at("scenarios")),
+INSTANTIATE_TEST_SUITE_P(Conformance, Scenario, ::testing::ValuesIn(read_json(GSC_SCENARIOS).at("scenarios")),
                          [](const auto &info) { return test_name(word(info.param.at("name"))); });
 
 TEST_P(Scenario, Holds) {

@@ -38,7 +38,7 @@ class World {
     for (const auto &[name, description] : lists->items()) {
       std::vector<int64_t> counts;
       for (const Json &count : description.at("counts")) counts.push_back(integer(count));
-      add_list(name, dtype_of(word(description.at("dtype"))), counts);
+      add_list(name, constant("GSC_", word(description.at("dtype"))), counts);
     }
   }
 
@@ -104,7 +104,7 @@ class World {
       return gsc_scaler_check_range(s, grads, integer(event.at("first")), integer(event.at("count")), nullptr);
     }
     if (action == "clip_norm") {
-      const int32_t type = word_value(word(event.at("norm")), {{"l2", GSC_NORM_L2}, {"inf", GSC_NORM_INF}});
+      const int32_t type = constant("GSC_NORM_", word(event.at("norm")));
       return gsc_scaler_clip_grad_norm(s, grads, number(event.at("max_norm")), type, nullptr);
     }
     if (action == "clip_value") return gsc_scaler_clip_grad_value(s, grads, number(event.at("value")), nullptr);

@@ -27,7 +27,7 @@ if len(functions) < 72 or len(enumerators) < 60:
 
 
 def is_covered(function):
-    if not re.search(rf"\b{function}\(", layer):
+    if not re.search(rf"\b{function}[(,]", layer):  # called, or passed to detail::read
         return False
     name = OBJECT.sub("", function)
     return NAMELESS.fullmatch(function) or re.search(rf"^ *(?!return)(\S+ )+\*?{name}\(", layer, re.M)

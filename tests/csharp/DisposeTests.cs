@@ -52,7 +52,7 @@ namespace Gradscaler.Tests
       using (var start = new Barrier(actions.Length))
       using (var end = new Barrier(actions.Length, barrier => actions = prepare((int)barrier.CurrentPhaseNumber + 1)))
       {
-        Thread[] threads = Enumerable.Range(0, actions.Length).Select(t => new Thread(() =>
+        World.OnThreads(Enumerable.Range(0, actions.Length).Select<int, Action>(t => () =>
         {
           for (int i = 0; i < races; i++)
           {
@@ -60,9 +60,7 @@ namespace Gradscaler.Tests
             actions[t]();
             end.SignalAndWait();
           }
-        })).ToArray();
-        Array.ForEach(threads, thread => thread.Start());
-        Array.ForEach(threads, thread => thread.Join());
+        }).ToArray());
       }
     }
 
@@ -147,30 +145,22 @@ namespace Gradscaler.Tests
     [Test]
     public void BesideTheFinalizers()
     {
-      bool stop = false;
-      var collector = new Thread(() =>
+      World.WhileCollecting(() =>
       {
-        while (!Volatile.Read(ref stop))
+        for (int i = 0; i < 300; i++)
         {
-          GC.Collect();
+          var w = new World(8);
+          w.Scaler.Step(w.Optimizer);
+          if (i % 2 == 0)
+          {
+            w.Optimizer.Dispose();
+          }
+          var disposer = new Thread(w.Scaler.Dispose);
+          disposer.Start();
+          new World(8).Scaler.GetScale();
+          disposer.Join();
         }
       });
-      collector.Start();
-      for (int i = 0; i < 300; i++)
-      {
-        var w = new World(8);
-        w.Scaler.Step(w.Optimizer);
-        if (i % 2 == 0)
-        {
-          w.Optimizer.Dispose();
-        }
-        var disposer = new Thread(w.Scaler.Dispose);
-        disposer.Start();
-        new World(8).Scaler.GetScale();
-        disposer.Join();
-      }
-      Volatile.Write(ref stop, true);
-      collector.Join();
     }
   }
 }

@@ -3,7 +3,6 @@
 using System;
 using System.Linq;
 using System.Runtime.CompilerServices;
-using System.Threading;
 using NUnit.Framework;
 
 namespace Gradscaler.Tests
@@ -35,6 +34,7 @@ namespace Gradscaler.Tests
         Disposed("TensorList", () => other.Scaler.CheckGrads(w.Grads));
         Disposed("TensorList", () => other.Scaler.GetReport(w.Grads));
         Disposed("Optimizer", () => other.Scaler.Step(w.Optimizer));
+        Disposed("Context", () => Ops.Cast(w.Context, new Tensor[0], new Tensor[0]));
       }
     }
 
@@ -83,14 +83,12 @@ namespace Gradscaler.Tests
         var arrays = new WeakReference[2];
         Tensor listed = null;
         TensorList list = null;
-        var maker = new Thread(() =>
+        World.OnThreads(() =>
         {
           listed = Listed(context, arrays);
           list = OfAddress(context, arrays);
         });
-        maker.Start();
-        maker.Join();
-        CollectOften();
+        World.Collect();
         Assert.That(arrays.All(a => a.IsAlive), Is.True);
         Assert.That(listed.Span<float>()[3], Is.EqualTo(5f));
         Assert.That(list.Diagnose()[0].Amax, Is.EqualTo(5));
@@ -162,19 +160,17 @@ namespace Gradscaler.Tests
     {
       const int Count = 500;
       var arrays = new WeakReference[Count];
-      var maker = new Thread(() =>
+      World.OnThreads(() =>
       {
         for (int i = 0; i < Count; i++)
         {
           arrays[i] = Forget();
         }
       });
-      maker.Start();
-      maker.Join();
       int left = Count;
-      for (int i = 0; i < 50 && left > Count / 10; i++)
+      for (int i = 0; i < 5 && left > Count / 10; i++)
       {
-        Collect();
+        World.Collect();
         left = arrays.Count(a => a.IsAlive);
       }
       // Mono scans stacks conservatively: a few may look alive.
@@ -190,22 +186,6 @@ namespace Gradscaler.Tests
       return new WeakReference(w.Weights);
     }
 
-    private static void Collect()
-    {
-      GC.Collect();
-      GC.WaitForPendingFinalizers();
-    }
-
-    /// <summary>With allocations between, which reuse what was freed.</summary>
-    private static void CollectOften()
-    {
-      for (int i = 0; i < 20; i++)
-      {
-        GC.KeepAlive(new float[1 << 16]);
-        Collect();
-      }
-    }
-
     /// <summary>The only reference to the arrays is the optimizer's.</summary>
     [Test]
     public void OptimizerKeepsArraysAlive()
@@ -214,10 +194,8 @@ namespace Gradscaler.Tests
       {
         var arrays = new WeakReference[2];
         Optimizer optimizer = null;
-        var maker = new Thread(() => optimizer = Forgetful(context, arrays));
-        maker.Start();
-        maker.Join();
-        CollectOften();
+        World.OnThreads(() => optimizer = Forgetful(context, arrays));
+        World.Collect();
         Assert.That(arrays.All(a => a.IsAlive), Is.True);
         optimizer.Step();
         Assert.That(((float[])arrays[0].Target)[99], Is.EqualTo(-2f));
@@ -228,11 +206,7 @@ namespace Gradscaler.Tests
     [MethodImpl(MethodImplOptions.NoInlining)]
     private static Optimizer Forgetful(Context context, WeakReference[] arrays)
     {
-      float[] weights = new float[1 << 16], gradients = new float[1 << 16], exchanged = new float[1 << 16];
-      for (int i = 0; i < exchanged.Length; i++)
-      {
-        exchanged[i] = 2;
-      }
+      float[] weights = new float[1 << 16], gradients = new float[1 << 16], exchanged = Filled(1 << 16, 2);
       arrays[0] = new WeakReference(weights);
       arrays[1] = new WeakReference(exchanged);
       using (var parameters = new TensorList(context, Tensor.Of(weights)))
@@ -248,16 +222,7 @@ namespace Gradscaler.Tests
     [Test]
     public void ArraysLiveThroughTheCall()
     {
-      bool stop = false;
-      var collector = new Thread(() =>
-      {
-        while (!Volatile.Read(ref stop))
-        {
-          GC.Collect();
-        }
-      });
-      collector.Start();
-      try
+      World.WhileCollecting(() =>
       {
         using (Context context = Context.Cpu(1))
         {
@@ -272,12 +237,7 @@ namespace Gradscaler.Tests
             Assert.That(copy.All(v => v == -2 * i), Is.True);
           }
         }
-      }
-      finally
-      {
-        Volatile.Write(ref stop, true);
-        collector.Join();
-      }
+      });
     }
 
     private static float[] Filled(int count, float value)
@@ -285,58 +245,31 @@ namespace Gradscaler.Tests
       return Enumerable.Repeat(value, count).ToArray();
     }
 
+    /// <summary>Each thread gets the failure of its own call.</summary>
     [Test]
-    public void TenThreads()
+    public void ErrorsBelongToTheThread()
     {
-      using (Context shared = Context.Cpu(2))
+      // An assertion on a thread would end the process.
+      int wrong = 0;
+      World.OnThreads(Enumerable.Range(1, 4).Select<int, Action>(t => () =>
       {
-        var scales = new float[10];
-        Thread[] threads =
-            Enumerable.Range(0, 10).Select(t => new Thread(() => scales[t] = Train(shared, t))).ToArray();
-        foreach (Thread thread in threads)
+        using (var w = new World(1))
         {
-          thread.Start();
-        }
-        foreach (Thread thread in threads)
-        {
-          thread.Join();
-        }
-        for (int t = 0; t < 10; t++)
-        {
-          Assert.That(scales[t], Is.EqualTo(65536f / (1 << t)));
-        }
-      }
-    }
-
-    /// <summary>NaN if anything was not as it should be: an assertion on this thread would end the process.</summary>
-    private static float Train(Context context, int overflows)
-    {
-      float[] weights = new float[100], gradients = new float[100];
-      using (var parameters = new TensorList(context, Tensor.Of(weights)))
-      using (var grads = new TensorList(context, Tensor.Of(gradients)))
-      using (var optimizer =
-                 new Optimizer(context, new OptimizerOptions(OptimizerKind.AdamW), parameters, grads))
-      using (var scaler = new GradScaler(context))
-      {
-        bool right = true;
-        for (int i = 0; i < 300; i++)
-        {
-          gradients[7] = i < overflows ? float.NaN : 1;
-          scaler.Step(optimizer);
-          scaler.Update();
-          try
+          for (int i = 0; i < 2000; i++)
           {
-            scaler.SetScale(-1 - overflows);
-            right = false;
-          }
-          catch (InvalidArgumentException e)
-          {
-            right &= e.Message.Contains("scale");
+            try
+            {
+              w.Scaler.SetScale(-t);
+              wrong++;
+            }
+            catch (InvalidArgumentException e)
+            {
+              wrong += e.Message.Contains("scale is -" + t + ";") ? 0 : 1;
+            }
           }
         }
-        right &= optimizer.GetStepsApplied() == 300 - overflows;
-        return right ? scaler.GetScale() : float.NaN;
-      }
+      }).ToArray());
+      Assert.That(wrong, Is.EqualTo(0));
     }
   }
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the fixtures in an assembly where NUnit's own runner does not: under .NET. Knows [Test] and [TestCaseSource],
-// and nothing more of NUnit. Usage: Runner.exe <assembly>; fails if a test does, or if there is none.
+// Runs the fixtures in an assembly where NUnit's own runner does not: under .NET. Knows [Test], and nothing more of
+// NUnit. Usage: Runner.exe <assembly>; fails if a test does, or if there is none.
 using System;
-using System.Collections.Generic;
 using System.Linq;
 using System.Reflection;
 using NUnit.Framework;
@@ -16,19 +15,15 @@ internal static class Runner
     {
       foreach (MethodInfo test in fixture.GetMethods().Where(Has<TestAttribute>))
       {
-        foreach (object[] values in Cases(fixture, test))
+        run++;
+        try
         {
-          run++;
-          try
-          {
-            test.Invoke(Activator.CreateInstance(fixture), values);
-          }
-          catch (TargetInvocationException e)
-          {
-            failed++;
-            Console.WriteLine("{0}.{1}({2}): {3}", fixture.Name, test.Name, string.Join(", ", values),
-                              e.InnerException);
-          }
+          test.Invoke(Activator.CreateInstance(fixture), null);
+        }
+        catch (TargetInvocationException e)
+        {
+          failed++;
+          Console.WriteLine("{0}.{1}: {2}", fixture.Name, test.Name, e.InnerException);
         }
       }
     }
@@ -39,17 +34,5 @@ internal static class Runner
   private static bool Has<T>(MemberInfo member) where T : Attribute
   {
     return member.IsDefined(typeof(T), false);
-  }
-
-  /// <summary>The arguments of each run of a test.</summary>
-  private static IEnumerable<object[]> Cases(Type fixture, MethodInfo test)
-  {
-    var source = (TestCaseSourceAttribute)Attribute.GetCustomAttribute(test, typeof(TestCaseSourceAttribute));
-    if (source == null)
-    {
-      return new[] { new object[0] };
-    }
-    var cases = (IEnumerable<TestCaseData>)fixture.GetMethod(source.SourceName).Invoke(null, null);
-    return cases.Select(c => c.Arguments);
   }
 }

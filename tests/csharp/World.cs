@@ -4,6 +4,7 @@ using System;
 using System.IO;
 using System.Linq;
 using System.Text.RegularExpressions;
+using System.Threading;
 
 namespace Gradscaler.Tests
 {
@@ -35,6 +36,48 @@ namespace Gradscaler.Tests
       {
         Gradients[i] = value;
       }
+    }
+
+    /// <summary>Runs it while another thread collects garbage.</summary>
+    internal static void WhileCollecting(Action body)
+    {
+      bool stop = false;
+      var collector = new Thread(() =>
+      {
+        while (!Volatile.Read(ref stop))
+        {
+          GC.Collect();
+        }
+      });
+      collector.Start();
+      try
+      {
+        body();
+      }
+      finally
+      {
+        Volatile.Write(ref stop, true);
+        collector.Join();
+      }
+    }
+
+    /// <summary>Collects garbage, with allocations between that reuse what was freed.</summary>
+    internal static void Collect()
+    {
+      for (int i = 0; i < 20; i++)
+      {
+        GC.KeepAlive(new float[1 << 16]);
+        GC.Collect();
+        GC.WaitForPendingFinalizers();
+      }
+    }
+
+    /// <summary>Runs each on a thread. Their stacks are gone afterwards: Mono scans stacks conservatively.</summary>
+    internal static void OnThreads(params Action[] bodies)
+    {
+      Thread[] threads = bodies.Select(body => new Thread(() => body())).ToArray();
+      Array.ForEach(threads, thread => thread.Start());
+      Array.ForEach(threads, thread => thread.Join());
     }
 
     internal static long ResidentKilobytes()

@@ -7,16 +7,6 @@
 namespace gsc_test {
 namespace {
 
-/// Objects over the parameters and gradients on one device.
-struct Part {
-  Part(const Context &context, const std::vector<gsc_tensor> &p, const std::vector<gsc_tensor> &g)
-      : params(make_list(context, p)),
-        grads(make_list(context, g)),
-        optimizer(make_optimizer(context, optimizer_options(GSC_ADAMW), params, grads)) {}
-  List params, grads;
-  Optimizer optimizer;
-};
-
 class CudaDevices : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -41,41 +31,39 @@ TEST_F(CudaDevices, SameBitsAsOnTheCpu) {
   std::vector<Twins> params(2);
   std::vector<Twins> grads(2);
   Random random(11);
-  std::vector<Part> on_cpu;
-  std::vector<Part> on_gpu;
+  std::vector<Side> on_cpu, on_gpu;
+  const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
   for (size_t side = 0; side < 2; ++side) {
     for (const int64_t count : {5000, 17}) {
       params[side].push_back(make_twin(GSC_FP32, count, devices[side]));
       grads[side].push_back(make_twin(GSC_FP16, count, devices[side]));
       params[side].back().fill(Values::kOrdinary, random);
     }
-    on_cpu.emplace_back(cpus[side], host_tensors(params[side]), host_tensors(grads[side]));
-    on_gpu.emplace_back(gpus[side], device_tensors(params[side]), device_tensors(grads[side]));
+    on_cpu.emplace_back(cpus[side], options, host_tensors(params[side]), host_tensors(grads[side]));
+    on_gpu.emplace_back(gpus[side], options, device_tensors(params[side]), device_tensors(grads[side]));
   }
-  const Scaler host = make_scaler(cpus[0], scaler_options(1024.0f, 2));
-  const Scaler device = make_scaler(gpus[0], scaler_options(1024.0f, 2));
+  const Scaler &host = on_cpu[0].scaler, &device = on_gpu[0].scaler;
   for (int step = 0; step < 6; ++step) {
     SCOPED_TRACE(step);
     for (size_t side = 0; side < 2; ++side) {
       for (Twin &grad : grads[side]) grad.fill(Values::kOrdinary, random);
       if (step % 3 == static_cast<int>(side)) grads[side][1].fill(Values::kWithInf, random);
       const gsc_stream stream = streams[side].get();
-      ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(host.get(), on_cpu[side].grads.get(), 0.5, GSC_NORM_L2, nullptr));
-      ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(device.get(), on_gpu[side].grads.get(), 0.5, GSC_NORM_L2, stream));
-      ASSERT_GSC_OK(gsc_scaler_step(host.get(), on_cpu[side].optimizer.get(), nullptr));
-      ASSERT_GSC_OK(gsc_scaler_step(device.get(), on_gpu[side].optimizer.get(), stream));
+      ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(host, on_cpu[side].grads, 0.5, GSC_NORM_L2, nullptr));
+      ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(device, on_gpu[side].grads, 0.5, GSC_NORM_L2, stream));
+      ASSERT_GSC_OK(gsc_scaler_step(host, on_cpu[side].optimizer, nullptr));
+      ASSERT_GSC_OK(gsc_scaler_step(device, on_gpu[side].optimizer, stream));
     }
-    ASSERT_GSC_OK(gsc_scaler_update(host.get(), nullptr));
-    ASSERT_GSC_OK(gsc_scaler_update(device.get(), streams[0].get()));
+    ASSERT_GSC_OK(gsc_scaler_update(host, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(device, streams[0].get()));
     float scale = 0.0f;
-    ASSERT_GSC_OK(gsc_scaler_get_scale_sync(device.get(), &scale, streams[0].get()));
+    ASSERT_GSC_OK(gsc_scaler_get_scale_sync(device, &scale, streams[0].get()));
     EXPECT_EQ(scale, scale_of(host));
     streams[1].wait();
     for (size_t side = 0; side < 2; ++side) {
-      gsc_report report{};
-      report.struct_size = sizeof report;
-      ASSERT_GSC_OK(gsc_scaler_get_report_sync(device.get(), on_gpu[side].grads.get(), &report, streams[0].get()));
-      expect_same_report(report, report_of(host, on_cpu[side].grads.get()));
+      auto report = with_size<gsc_report>();
+      ASSERT_GSC_OK(gsc_scaler_get_report_sync(device, on_gpu[side].grads, &report, streams[0].get()));
+      expect_same_report(report, report_of(host, on_cpu[side].grads));
       for (const Twin &twin : params[side]) EXPECT_TRUE(twin.same());
     }
   }
@@ -89,9 +77,9 @@ TEST_F(CudaDevices, NotTogetherWithTheCpu) {
   const List on_gpu = make_list(contexts.cuda, {twin.device_tensor()});
   const Scaler host = make_scaler(contexts.cpu, 1.0f);
   const Scaler device = make_scaler(contexts.cuda, 1.0f);
-  EXPECT_GSC_ERROR(gsc_scaler_check(host.get(), on_gpu.get(), nullptr), GSC_ERROR_INVALID_ARGUMENT, "grads", "CUDA");
-  EXPECT_GSC_ERROR(gsc_scaler_check(device.get(), on_cpu.get(), nullptr), GSC_ERROR_INVALID_ARGUMENT, "grads", "CPU");
-  EXPECT_GSC_ERROR(gsc_scaler_discard(device.get(), on_cpu.get()), GSC_ERROR_INVALID_ARGUMENT, "grads");
+  EXPECT_INVALID(gsc_scaler_check(host, on_gpu, nullptr), "grads", "CUDA");
+  EXPECT_INVALID(gsc_scaler_check(device, on_cpu, nullptr), "grads", "CPU");
+  EXPECT_INVALID(gsc_scaler_discard(device, on_cpu), "grads");
 }
 
 #if defined(GSC_CUDA_EMULATION)
@@ -101,11 +89,11 @@ TEST_F(CudaDevices, NeitherWaitsNorAllocatesAndCanBeCaptured) {
   const Context away = make_cuda_context(1);
   Twin p = make_twin(GSC_FP32, 100, 1);
   Twin g = make_twin(GSC_FP16, 100, 1);
-  const Part part(away, {p.device_tensor()}, {g.device_tensor()});
+  const Side part(away, optimizer_options(GSC_ADAMW), {p.device_tensor()}, {g.device_tensor()});
   const Scaler scaler = make_scaler(home, 4.0f);
   const auto iteration = [&] {
-    EXPECT_GSC_OK(gsc_scaler_step(scaler.get(), part.optimizer.get(), nullptr));
-    EXPECT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    EXPECT_GSC_OK(gsc_scaler_step(scaler, part.optimizer, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_update(scaler, nullptr));
   };
   iteration();
   const int64_t waits = emulation::wait_count();

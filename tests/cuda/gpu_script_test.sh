@@ -51,7 +51,7 @@ esac
 end
 program programs/cuda.gpu <<<"exec '$tests' --gtest_brief=1 --gtest_filter='Grid.*'"
 # shellcheck disable=SC2016 # expands when it runs
-program programs/cuda.gpu_dlclose <<<'[ -n "$1" ]'
+program programs/cuda.dlclose <<<'[ -n "$1" ]'
 # shellcheck disable=SC2016
 program programs/digits_cuda <<<'[ "${1##*/}" = digits.csv ]'
 program programs/gradscaler_gpu_bench <<<"exec '$bench' --small \"\$@\""

@@ -14,18 +14,6 @@ namespace {
 
 #define ASSERT_CUDA(call) ASSERT_EQ(call, cudaSuccess)
 
-class Stream {
- public:
-  Stream() { EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess); }
-  Stream(const Stream &) = delete;
-  Stream &operator=(const Stream &) = delete;
-  ~Stream() { cudaStreamDestroy(stream_); }
-  cudaStream_t get() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
-
 class Graph {
  public:
   /// Captures what f enqueues on the stream.
@@ -69,7 +57,7 @@ class Gpu : public ::testing::Test {
 
 TEST_F(Gpu, ACapturedIterationFollowsItsInput) {
   // The case of PyTorch's own test of captured scaling: the scale, its tracker and the gradients step by step.
-  const Stream stream;
+  const DeviceStream stream(0);
   Twin input(GSC_FP32, 1);
   Twin grad(GSC_FP16, 1);
   Twin param(GSC_FP32, 1);
@@ -79,13 +67,13 @@ TEST_F(Gpu, ACapturedIterationFollowsItsInput) {
   const Optimizer optimizer = make_optimizer(contexts_->cuda, options, params, grads);
   const Scaler scaler = make_scaler(contexts_->cuda, scaler_options(4.0f, 2));
   TwinWord<float> lr(1.0f);
-  ASSERT_GSC_OK(gsc_optimizer_set_device_lr(optimizer.get(), 0, lr.device(), stream.get()));
+  ASSERT_GSC_OK(gsc_optimizer_set_device_lr(optimizer, 0, lr.device(), stream.get()));
   const gsc_tensor from = input.device_tensor();
   const gsc_tensor to = grad.device_tensor();
-  ASSERT_CUDA(cudaStreamSynchronize(stream.get()));
+  stream.wait();
   const Graph graph(stream.get(), [&] {
-    EXPECT_GSC_OK(gsc_scaler_scale(scaler.get(), &from, &to, 1, stream.get()));
-    EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), optimizer.get(), stream.get()));
+    EXPECT_GSC_OK(gsc_scaler_scale(scaler, &from, &to, 1, stream.get()));
+    EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler, optimizer, stream.get()));
   });
   const double inputs[] = {5, 20000, 5, 40000};
   const float scales[] = {4, 2, 2, 1};
@@ -110,7 +98,7 @@ TEST_F(Gpu, ACapturedIterationFollowsItsInput) {
 }
 
 TEST_F(Gpu, ACapturedStepIsTwoNodesAndReplaysTheSameBits) {
-  const Stream stream;
+  const DeviceStream stream(0);
   Twins params;
   Twins grads;
   Random random(4);
@@ -120,33 +108,24 @@ TEST_F(Gpu, ACapturedStepIsTwoNodesAndReplaysTheSameBits) {
     params.back().fill(Values::kOrdinary, random);
     grads.back().fill(Values::kOrdinary, random);
   }
-  const List hp = make_list(contexts_->cpu, host_tensors(params));
-  const List hg = make_list(contexts_->cpu, host_tensors(grads));
-  const List dp = make_list(contexts_->cuda, device_tensors(params));
-  const List dg = make_list(contexts_->cuda, device_tensors(grads));
-  const Optimizer host = make_optimizer(contexts_->cpu, optimizer_options(GSC_ADAMW), hp, hg);
-  const Optimizer device = make_optimizer(contexts_->cuda, optimizer_options(GSC_ADAMW), dp, dg);
-  const Scaler host_scaler = make_scaler(contexts_->cpu, 1024.0f);
-  const Scaler device_scaler = make_scaler(contexts_->cuda, 1024.0f);
+  const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
+  const Side host(contexts_->cpu, options, host_tensors(params), host_tensors(grads));
+  const Side device(contexts_->cuda, options, device_tensors(params), device_tensors(grads));
   ASSERT_CUDA(cudaDeviceSynchronize());
-  const Graph graph(stream.get(), [&] {
-    EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(device_scaler.get(), dg.get(), 0.5, GSC_NORM_L2, stream.get()));
-    EXPECT_GSC_OK(gsc_scaler_step_and_update(device_scaler.get(), device.get(), stream.get()));
-  });
+  const Graph graph(stream.get(), [&] { EXPECT_GSC_OK(device.step(stream.get())); });
   EXPECT_EQ(graph.nodes(), 2u);
   for (int step = 0; step < 20; ++step) {
     for (Twin &grad : grads) grad.fill(step == 7 ? Values::kWithInf : Values::kOrdinary, random);
     ASSERT_CUDA(cudaDeviceSynchronize());
-    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(host_scaler.get(), hg.get(), 0.5, GSC_NORM_L2, nullptr));
-    ASSERT_GSC_OK(gsc_scaler_step_and_update(host_scaler.get(), host.get(), nullptr));
+    ASSERT_GSC_OK(host.step());
     graph.replay();
     for (const Twin &twin : params) ASSERT_TRUE(twin.same()) << "step " << step;
   }
-  expect_same_report(report_of(device_scaler), report_of(host_scaler));
+  expect_same_report(report_of(device.scaler), report_of(host.scaler));
 }
 
 TEST_F(Gpu, StatelessOperationsCanBeCaptured) {
-  const Stream stream;
+  const DeviceStream stream(0);
   Twin x(GSC_FP32, 70000, 1);
   Random random(8);
   x.fill(Values::kOrdinary, random);
@@ -154,38 +133,26 @@ TEST_F(Gpu, StatelessOperationsCanBeCaptured) {
   const gsc_tensor tensor = x.device_tensor();
   const gsc_tensor host = x.host_tensor();
   const Graph graph(stream.get(), [&] {
-    EXPECT_GSC_OK(gsc_ops_axpby(contexts_->cuda.get(), 0.5, &tensor, 0.25, &tensor, 1, stream.get()));
-    EXPECT_GSC_OK(gsc_ops_norm(contexts_->cuda.get(), &tensor, 1, GSC_NORM_L2, reinterpret_cast<double *>(out.data()),
+    EXPECT_GSC_OK(gsc_ops_axpby(contexts_->cuda, 0.5, &tensor, 0.25, &tensor, 1, stream.get()));
+    EXPECT_GSC_OK(gsc_ops_norm(contexts_->cuda, &tensor, 1, GSC_NORM_L2, reinterpret_cast<double *>(out.data()),
                                nullptr, stream.get()));
   });
   for (int i = 0; i < 3; ++i) {
     double norm = 0.0;
     graph.replay();
-    ASSERT_GSC_OK(gsc_ops_axpby(contexts_->cpu.get(), 0.5, &host, 0.25, &host, 1, nullptr));
-    ASSERT_GSC_OK(gsc_ops_norm(contexts_->cpu.get(), &host, 1, GSC_NORM_L2, &norm, nullptr, nullptr));
+    ASSERT_GSC_OK(gsc_ops_axpby(contexts_->cpu, 0.5, &host, 0.25, &host, 1, nullptr));
+    ASSERT_GSC_OK(gsc_ops_norm(contexts_->cpu, &host, 1, GSC_NORM_L2, &norm, nullptr, nullptr));
     EXPECT_TRUE(x.same());
     EXPECT_TRUE(same_value(read_device(reinterpret_cast<double *>(out.data())), norm));
   }
 }
 
-TEST_F(Gpu, SynchronousCallsDuringCaptureAreRefused) {
-  const Stream stream;
-  const Scaler scaler = make_scaler(contexts_->cuda, 1.0f);
-  float scale = 0.0f;
-  ASSERT_CUDA(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal));
-  EXPECT_GSC_ERROR(gsc_scaler_get_scale_sync(scaler.get(), &scale, stream.get()), GSC_ERROR_BAD_STATE, "captured");
-  cudaGraph_t graph = nullptr;
-  ASSERT_CUDA(cudaStreamEndCapture(stream.get(), &graph));
-  cudaGraphDestroy(graph);
-  ASSERT_GSC_OK(gsc_scaler_get_scale_sync(scaler.get(), &scale, stream.get()));
-}
-
 TEST_F(Gpu, TwoStreamsAndThreadsDoNotDisturbEachOther) {
-  constexpr int kSides = 2;
+  constexpr size_t kSides = 2;
   std::vector<Twins> params(kSides);
   std::vector<Twins> grads(kSides);
   Random random(6);
-  for (int side = 0; side < kSides; ++side) {
+  for (size_t side = 0; side < kSides; ++side) {
     for (const int64_t count : {300000, 5000}) {
       params[side].emplace_back(GSC_FP32, count);
       grads[side].emplace_back(GSC_BF16, count);
@@ -194,28 +161,25 @@ TEST_F(Gpu, TwoStreamsAndThreadsDoNotDisturbEachOther) {
     }
   }
   ASSERT_CUDA(cudaDeviceSynchronize());
-  const auto train = [&](int side, const Context &context, bool on_host, gsc_stream stream) {
-    Twins &p = params[static_cast<size_t>(side)];
-    Twins &g = grads[static_cast<size_t>(side)];
-    const List pl = make_list(context, on_host ? host_tensors(p) : device_tensors(p));
-    const List gl = make_list(context, on_host ? host_tensors(g) : device_tensors(g));
-    const Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_LION), pl, gl);
-    const Scaler scaler = make_scaler(context, 16.0f);
-    for (int i = 0; i < 50; ++i) EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), optimizer.get(), stream));
-    EXPECT_EQ(applied_steps(optimizer, stream), 50);
+  const auto train = [&](size_t i, const Context &context, bool on_host, gsc_stream stream) {
+    Twins &p = params[i], &g = grads[i];
+    const Side side(context, optimizer_options(GSC_LION), on_host ? host_tensors(p) : device_tensors(p),
+                    on_host ? host_tensors(g) : device_tensors(g));
+    for (int k = 0; k < 50; ++k) EXPECT_GSC_OK(side.step(stream));
+    EXPECT_EQ(applied_steps(side.optimizer, stream), 50);
   };
   std::vector<std::thread> threads;
-  for (int side = 0; side < kSides; ++side) {
+  for (size_t side = 0; side < kSides; ++side) {
     threads.emplace_back([&, side] {
-      const Stream stream;
+      const DeviceStream stream(0);
       train(side, contexts_->cuda, false, stream.get());
-      cudaStreamSynchronize(stream.get());
+      stream.wait();
     });
   }
   for (std::thread &thread : threads) thread.join();
-  for (int side = 0; side < kSides; ++side) {
+  for (size_t side = 0; side < kSides; ++side) {
     train(side, contexts_->cpu, true, nullptr);
-    for (const Twin &twin : params[static_cast<size_t>(side)]) EXPECT_TRUE(twin.same());
+    for (const Twin &twin : params[side]) EXPECT_TRUE(twin.same());
   }
 }
 
@@ -227,19 +191,19 @@ TEST_F(Gpu, MoreThanTwoToThe31Elements) {
   if (free < static_cast<size_t>(count) * 2 + (size_t{1} << 30)) GTEST_SKIP() << "not enough device memory";
   const DeviceBytes memory(count * 2);
   const gsc_tensor tensor = GSC_TENSOR_INIT(memory.data(), count, GSC_FP16);
-  ASSERT_CUDA(cudaMemset(memory.data(), 0, static_cast<size_t>(count) * 2));
+  ASSERT_CUDA(cudaMemset(memory.data(), 0, count * 2));
   const uint16_t two = 0x4000;
   const uint16_t inf = 0x7c00;
   copy_to_device(memory.data() + (count - 1) * 2, &two, 2);
   const List list = make_list(contexts_->cuda, {tensor});
   const Scaler scaler = make_scaler(contexts_->cuda, 1.0f);
-  ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
-  EXPECT_EQ(report_of(scaler, list.get()).grad_norm, 2.0);
-  ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_unscale(scaler, list, nullptr));
+  EXPECT_EQ(report_of(scaler, list).grad_norm, 2.0);
+  ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
   copy_to_device(memory.data() + (count - 2) * 2, &inf, 2);
-  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
-  EXPECT_EQ(report_of(scaler, list.get()).first_element, count - 2);
-  EXPECT_EQ(report_of(scaler, list.get()).nonfinite_count, 1);
+  ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
+  EXPECT_EQ(report_of(scaler, list).first_element, count - 2);
+  EXPECT_EQ(report_of(scaler, list).nonfinite_count, 1);
 }
 
 TEST_F(Gpu, TheCurrentDeviceAndPendingErrorsStayAsTheyAre) {
@@ -255,30 +219,24 @@ TEST_F(Gpu, TheCurrentDeviceAndPendingErrorsStayAsTheyAre) {
   EXPECT_EQ(after, device);
 }
 
-TEST_F(Gpu, AReportArrivesInPinnedMemory) {
-  const Stream stream;
-  gsc_report *report = nullptr;
-  ASSERT_CUDA(cudaMallocHost(reinterpret_cast<void **>(&report), sizeof *report));
-  *report = {};
-  report->struct_size = sizeof *report;
-  const Scaler scaler = make_scaler(contexts_->cuda, 32.0f);
-  ASSERT_GSC_OK(gsc_scaler_read_report_async(scaler.get(), nullptr, report, stream.get()));
-  ASSERT_CUDA(cudaStreamSynchronize(stream.get()));
-  EXPECT_EQ(report->scale, 32.0f);
-  cudaFreeHost(report);
-}
-
 TEST_F(Gpu, PinnedMemoryIsTaken) {
-  const Stream stream;
-  float *floats = nullptr;
-  ASSERT_CUDA(cudaMallocHost(reinterpret_cast<void **>(&floats), 1000 * sizeof *floats));
-  std::fill_n(floats, 1000, 3.0F);
+  const DeviceStream stream(0);
+  struct Pinned {
+    gsc_report report;
+    float floats[1000];
+  } *pinned = nullptr;
+  ASSERT_CUDA(cudaMallocHost(reinterpret_cast<void **>(&pinned), sizeof *pinned));
+  pinned->report = with_size<gsc_report>();
+  std::fill_n(pinned->floats, 1000, 3.0F);
+  const Scaler scaler = make_scaler(contexts_->cuda, 32.0f);
   const TwinWord<float> factor(0.5F);
-  const gsc_tensor tensor = GSC_TENSOR_INIT(floats, 1000, GSC_FP32);
-  ASSERT_GSC_OK(gsc_ops_scale(contexts_->cuda.get(), &tensor, &tensor, 1, factor.device(), stream.get()));
-  ASSERT_CUDA(cudaStreamSynchronize(stream.get()));
-  EXPECT_EQ(std::count(floats, floats + 1000, 1.5F), 1000);
-  cudaFreeHost(floats);
+  const gsc_tensor tensor = GSC_TENSOR_INIT(pinned->floats, 1000, GSC_FP32);
+  ASSERT_GSC_OK(gsc_scaler_read_report_async(scaler, nullptr, &pinned->report, stream.get()));
+  ASSERT_GSC_OK(gsc_ops_scale(contexts_->cuda, &tensor, &tensor, 1, factor.device(), stream.get()));
+  stream.wait();
+  EXPECT_EQ(pinned->report.scale, 32.0f);
+  EXPECT_EQ(std::count(pinned->floats, pinned->floats + 1000, 1.5F), 1000);
+  cudaFreeHost(pinned);
 }
 
 }  // namespace

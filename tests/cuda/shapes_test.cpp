@@ -24,36 +24,32 @@ struct Shape {
 
 class Shapes : public ::testing::TestWithParam<Shape> {};
 
-/// One side of the comparison: the library's objects in host or device memory.
-struct Side {
-  Side(const Context &context, const std::vector<gsc_tensor> &param_tensors,
-       const std::vector<gsc_tensor> &grad_tensors, const std::vector<gsc_tensor> &copy_tensors,
-       int32_t kind = GSC_ADAMW, int32_t state_format = GSC_STATE_FULL)
-      : params(make_list(context, param_tensors)), grads(make_list(context, grad_tensors)) {
-    if (!copy_tensors.empty()) copies = make_list(context, copy_tensors);
-    gsc_optimizer_options options = optimizer_options(kind);
-    options.lr = 0.01;
-    options.state_format = state_format;
-    optimizer = make_optimizer(context, options, params, grads, copies);
-    scaler = make_scaler(context, scaler_options(1024.0F, 3));
-  }
+gsc_optimizer_options options_of(int32_t kind = GSC_ADAMW, int32_t state_format = GSC_STATE_FULL) {
+  gsc_optimizer_options options = optimizer_options(kind);
+  options.lr = 0.01;
+  options.state_format = state_format;
+  return options;
+}
 
-  void step() {
-    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), grads.get(), 0.5, GSC_NORM_L2, nullptr));
-    ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), optimizer.get(), nullptr));
+/// Two steps on both sides, on what fill(grads, step) gives.
+template <typename F>
+void step_twice(Twins &params, Twins &grads, Twins &copies, const F &fill) {
+  const Contexts contexts;
+  const Side host(contexts.cpu, options_of(), host_tensors(params), host_tensors(grads), host_tensors(copies));
+  const Side device(contexts.cuda, options_of(), device_tensors(params), device_tensors(grads), device_tensors(copies));
+  for (int step = 0; step < 2; ++step) {
+    fill(grads, step);
+    ASSERT_GSC_OK(host.step());
+    ASSERT_GSC_OK(device.step());
+    for (const Twin &t : params) ASSERT_TRUE(t.same());
+    for (const Twin &t : copies) ASSERT_TRUE(t.same());
+    expect_same_report(report_of(device.scaler, device.grads), report_of(host.scaler, host.grads));
   }
-
-  List params;
-  List grads;
-  List copies;
-  Optimizer optimizer;
-  Scaler scaler;
-};
+}
 
 TEST_P(Shapes, SameBits) {
   SKIP_WITHOUT_DEVICE();
   const Shape &shape = GetParam();
-  const Contexts contexts;
   Twins params, grads, copies;
   Random random(5);
   for (int i = 0; i < shape.tensors; ++i) {
@@ -63,17 +59,10 @@ TEST_P(Shapes, SameBits) {
     grads.emplace_back(shape.grad_dtype, n, shape.misaligned);
     if (shape.copy_dtype != 0) copies.emplace_back(shape.copy_dtype, n, shape.misaligned);
   }
-  Side host(contexts.cpu, host_tensors(params), host_tensors(grads), host_tensors(copies));
-  Side device(contexts.cuda, device_tensors(params), device_tensors(grads), device_tensors(copies));
-  for (const bool overflow : {false, true}) {
-    for (Twin &g : grads) g.fill(Values::kOrdinary, random);
-    if (overflow) grads[grads.size() / 2].fill(Values::kWithInf, random);
-    host.step();
-    device.step();
-    for (const Twin &t : params) ASSERT_TRUE(t.same());
-    for (const Twin &t : copies) ASSERT_TRUE(t.same());
-    expect_same_report(report_of(device.scaler, device.grads.get()), report_of(host.scaler, host.grads.get()));
-  }
+  step_twice(params, grads, copies, [&](Twins &all, int step) {
+    for (Twin &g : all) g.fill(Values::kOrdinary, random);
+    if (step == 1) all[all.size() / 2].fill(Values::kWithInf, random);
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Shapes,
@@ -105,7 +94,7 @@ TEST(Ticket, WaitsForEveryWarp) {
       ASSERT_GSC_OK(gsc_scaler_unscale(scaler->get(), list->get(), nullptr));  // halves the gradients
       ASSERT_GSC_OK(gsc_scaler_update(scaler->get(), nullptr));
     }
-    const gsc_report want = report_of(host_scaler, host.get()), got = report_of(device_scaler, device.get());
+    const gsc_report want = report_of(host_scaler, host), got = report_of(device_scaler, device);
     ASSERT_EQ(got.grad_norm, want.grad_norm);
     ASSERT_EQ(got.grad_amax, want.grad_amax);
   }
@@ -121,10 +110,10 @@ class Steps {
         int32_t state_format = GSC_STATE_FULL)
       : random_(seed), tensors_(place(sizes, misaligned)), params_(GSC_FP32, end()), grads_(GSC_FP16, end()) {
     params_.fill(Values::kOrdinary, random_);
-    host_ = std::make_unique<Side>(contexts.cpu, parts(params_.host_tensor()), parts(grads_.host_tensor()),
-                                   std::vector<gsc_tensor>{}, kind, state_format);
-    device_ = std::make_unique<Side>(contexts.cuda, parts(params_.device_tensor()), parts(grads_.device_tensor()),
-                                     std::vector<gsc_tensor>{}, kind, state_format);
+    const gsc_optimizer_options options = options_of(kind, state_format);
+    host_ = std::make_unique<Side>(contexts.cpu, options, parts(params_.host_tensor()), parts(grads_.host_tensor()));
+    device_ =
+        std::make_unique<Side>(contexts.cuda, options, parts(params_.device_tensor()), parts(grads_.device_tensor()));
   }
   void run(bool unscale, bool overflow) {
     grads_.fill(Values::kOrdinary, random_);
@@ -134,13 +123,13 @@ class Steps {
     }
     for (Side *side : {host_.get(), device_.get()}) {
       if (unscale) {
-        ASSERT_GSC_OK(gsc_scaler_unscale(side->scaler.get(), side->grads.get(), nullptr));
+        ASSERT_GSC_OK(gsc_scaler_unscale(side->scaler, side->grads, nullptr));
       }
-      side->step();
+      ASSERT_GSC_OK(side->step());
     }
     ASSERT_TRUE(params_.same());
     ASSERT_TRUE(grads_.same());
-    expect_same_report(report_of(device_->scaler, device_->grads.get()), report_of(host_->scaler, host_->grads.get()));
+    expect_same_report(report_of(device_->scaler, device_->grads), report_of(host_->scaler, host_->grads));
   }
 
  private:
@@ -189,7 +178,7 @@ TEST_P(Teams, SameBitsInSeveralRounds) {
   Random random(41);  // of sizes
   // A grid has four blocks of eight warps for each multiprocessor at most, in all kernels.
   const int most_teams = emulation::multiprocessor_count() * 32 / warps;
-  std::vector<int64_t> sizes(static_cast<std::size_t>(std::max(100, 2 * most_teams)));
+  std::vector<int64_t> sizes(std::max(100, 2 * most_teams));
   for (int64_t &n : sizes) n = 1 + random.below(40);
   sizes[3] = 16384 + 5000;
   sizes[40] = 9000;
@@ -222,8 +211,7 @@ TEST(ChosenTeams, AreOfEverySize) {
   std::set<int> seen;
   int64_t most_rounds = 0;
   for (const int per_multiprocessor : {2, 8, 16, 36, 64}) {
-    const std::vector<int64_t> sizes(static_cast<std::size_t>(per_multiprocessor * emulation::multiprocessor_count()),
-                                     1024);
+    const std::vector<int64_t> sizes(per_multiprocessor * emulation::multiprocessor_count(), 1024);
     Steps steps(contexts, sizes, GSC_SGD, 0, 43);
     emulation::take_walks();
     steps.run(false, false);
@@ -244,7 +232,7 @@ void fill_bits(Twin &twin, Random &random) {
   auto *bytes = twin.host().as<char>();
   for (int64_t i = 0; i < twin.host().bytes(); i += 8) {
     const uint64_t word = random.bits() & finite;
-    std::memcpy(bytes + i, &word, static_cast<std::size_t>(std::min<int64_t>(8, twin.host().bytes() - i)));
+    std::memcpy(bytes + i, &word, std::min<int64_t>(8, twin.host().bytes() - i));
   }
   twin.upload();
 }
@@ -259,7 +247,6 @@ TEST_P(RandomBits, SameBits) {
 #else
   constexpr int64_t kElements = 100'000'000;
 #endif
-  const Contexts contexts;
   Twins params, grads, copies;
   Random random(static_cast<uint64_t>(GetParam()));
   for (int64_t left = kElements; left > 0; left -= params.back().host().count()) {
@@ -272,16 +259,9 @@ TEST_P(RandomBits, SameBits) {
     copies.emplace_back(GSC_BF16, n, misaligned);
     fill_bits(params.back(), random);
   }
-  Side host(contexts.cpu, host_tensors(params), host_tensors(grads), host_tensors(copies));
-  Side device(contexts.cuda, device_tensors(params), device_tensors(grads), device_tensors(copies));
-  for (int step = 0; step < 2; ++step) {
-    for (Twin &g : grads) fill_bits(g, random);
-    host.step();
-    device.step();
-    for (const Twin &t : params) ASSERT_TRUE(t.same());
-    for (const Twin &t : copies) ASSERT_TRUE(t.same());
-    expect_same_report(report_of(device.scaler, device.grads.get()), report_of(host.scaler, host.grads.get()));
-  }
+  step_twice(params, grads, copies, [&](Twins &all, int) {
+    for (Twin &g : all) fill_bits(g, random);
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RandomBits, ::testing::Values(GSC_FP16, GSC_BF16, GSC_FP32),

@@ -3,9 +3,8 @@
 // Whole steps on the device against the CPU backend: every optimizer, dtype, flag, kind of clipping and format of state
 // and masters, with groups, misaligned and absent tensors and skipped steps. Parameters, state, gradients, copies,
 // reports and histories have the same bits.
-#include "core/rules/dtypes.h"
-#include "core/rules/state_codes.h"
-#include "tests/cuda/twin.h"
+#include "core/rules/optim/variants.h"
+#include "tests/cuda/state_twin.h"
 
 namespace gsc_test {
 namespace {
@@ -30,59 +29,28 @@ struct StepCase {
 
 void PrintTo(const StepCase &c, std::ostream *stream) { *stream << c.name; }
 
-/// One side: the same objects on one context.
-struct Side {
-  Side(const Context &context, const StepCase &c, const std::vector<gsc_tensor> &p, const std::vector<gsc_tensor> &g,
-       const std::vector<gsc_tensor> &w)
-      : params(make_list(context, p)),
-        grads(make_list(context, g)),
-        scaler(make_scaler(context, scaler_options(1024.0f, 3))) {
-    if (!w.empty()) copy = make_list(context, w);
-    gsc_optimizer_options options = optimizer_options(c.kind);
-    options.flags = c.flags;
-    options.lr = 0.01;
-    options.weight_decay = 0.02;
-    options.momentum = c.momentum;
-    options.state_format = c.state_format;
-    options.master_format = c.master_format;
-    options.seed = 0x123456789abcdef;
-    options.ema_decay = c.ema_decay;
-    if (c.ema_decay > 0.0) options.flags |= GSC_OPTIMIZER_EMA_WARMUP;
-    if (c.kind == GSC_ADAGRAD) options.initial_accumulator_value = 0.1;
-    optimizer = make_optimizer(context, options, params, grads, copy);
-    for (int group = 1; group < c.groups; ++group) {
-      options.lr = 0.01 * (group + 1);
-      EXPECT_GSC_OK(gsc_optimizer_add_group(optimizer.get(), group % static_cast<int>(p.size()),
-                                            group < static_cast<int>(p.size()) ? 1 : 0, &options, nullptr));
-    }
-  }
-  void step(const StepCase &c) const {
-    if (c.clip_norm) {
-      EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), grads.get(), 0.5, GSC_NORM_L2, nullptr));
-    }
-    if (c.clip_value > 0.0) {
-      EXPECT_GSC_OK(gsc_scaler_clip_grad_value(scaler.get(), grads.get(), c.clip_value, nullptr));
-    }
-    if (slice_bytes == 0) {
-      EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), optimizer.get(), nullptr));
-      return;
-    }
-    for (int64_t left = 1; left > 0 && !::testing::Test::HasFailure();) {
-      EXPECT_GSC_OK(gsc_scaler_step_slice(scaler.get(), optimizer.get(), slice_bytes, &left, nullptr));
-    }
-    EXPECT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
-  }
-  std::vector<unsigned char> checkpoint() const { return saved_image(optimizer.get()); }
-  int64_t unchanged() const {
-    int64_t count = -1;
-    EXPECT_GSC_OK(gsc_optimizer_get_unchanged_sync(optimizer.get(), &count, nullptr));
-    return count;
-  }
-  List params, grads, copy;
-  Scaler scaler;
-  Optimizer optimizer;
-  int64_t slice_bytes = 0;  ///< 0: whole steps
-};
+/// With which a kind takes this formula, or any that it takes.
+template <typename F>
+constexpr double momentum_of() {
+  constexpr int32_t kKind = F::kKind.code;
+  const bool takes_any = kKind == GSC_LARS || kKind == GSC_SGD_SCHEDULE_FREE || F::kStates == 3;
+  return gsc::kNeedsMomentum<F> || takes_any ? 0.9 : 0.0;
+}
+
+gsc_optimizer_options options_of(const StepCase &c, int group = 0) {
+  gsc_optimizer_options options = optimizer_options(c.kind);
+  options.flags = c.flags;
+  options.lr = 0.01 * (group + 1);
+  options.weight_decay = 0.02;
+  options.momentum = c.momentum;
+  options.state_format = c.state_format;
+  options.master_format = c.master_format;
+  options.seed = 0x123456789abcdef;
+  options.ema_decay = c.ema_decay;
+  if (c.ema_decay > 0.0) options.flags |= GSC_OPTIMIZER_EMA_WARMUP;
+  if (c.kind == GSC_ADAGRAD) options.initial_accumulator_value = 0.1;
+  return options;
+}
 
 /// Both sides over the same tensors.
 struct Pair {
@@ -97,28 +65,63 @@ struct Pair {
       grads.emplace_back(c.grad_dtype, count, offset);
       if (c.copy_dtype != 0) copies.emplace_back(c.copy_dtype, count, offset);
     }
-    host = std::make_unique<Side>(contexts.cpu, c, host_tensors(params), host_tensors(grads), host_tensors(copies));
-    device =
-        std::make_unique<Side>(contexts.cuda, c, device_tensors(params), device_tensors(grads), device_tensors(copies));
+    const gsc_optimizer_options options = options_of(c);
+    host =
+        std::make_unique<Side>(contexts.cpu, options, host_tensors(params), host_tensors(grads), host_tensors(copies));
+    device = std::make_unique<Side>(contexts.cuda, options, device_tensors(params), device_tensors(grads),
+                                    device_tensors(copies));
+    for (int group = 1; group < c.groups; ++group) {
+      const gsc_optimizer_options others = options_of(c, group);
+      const auto tensors = static_cast<int>(params.size());
+      for (const Side *side : {host.get(), device.get()}) {
+        EXPECT_GSC_OK(
+            gsc_optimizer_add_group(side->optimizer, group % tensors, group < tensors ? 1 : 0, &others, nullptr));
+      }
+    }
   }
   void fill_grads() {
     for (Twin &grad : grads) grad.fill(Values::kOrdinary, random);
   }
-  void step_and_compare() {
-    host->step(step_case);
-    device->step(step_case);
-    for (const Twin &twin : params) ASSERT_TRUE(twin.same());
-    for (const Twin &twin : grads) ASSERT_TRUE(twin.same());
-    for (const Twin &twin : copies) ASSERT_TRUE(twin.same());
-    expect_same_report(report_of(device->scaler, device->grads.get()), report_of(host->scaler, host->grads.get()));
-    ASSERT_EQ(device->checkpoint(), host->checkpoint());
-    ASSERT_EQ(device->unchanged(), host->unchanged());
+  /// On the device, in slices of so many bytes if that is not 0.
+  void step_and_compare(int64_t slice_bytes = 0) {
+    step(*host, 0);
+    step(*device, slice_bytes);
+    for (const Twins *twins : {&params, &grads, &copies}) {
+      for (const Twin &twin : *twins) ASSERT_TRUE(twin.same());
+    }
+    expect_same_report(report_of(device->scaler, device->grads), report_of(host->scaler, host->grads));
+    ASSERT_EQ(saved_image(device->optimizer), saved_image(host->optimizer));
+    ASSERT_EQ(unchanged(*device), unchanged(*host));
   }
   const StepCase step_case;
   const Contexts contexts;
   Random random{3};
   Twins params, grads, copies;
   std::unique_ptr<Side> host, device;
+
+ private:
+  void step(const Side &side, int64_t slice_bytes) const {
+    const StepCase &c = step_case;
+    if (c.clip_norm) {
+      EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(side.scaler, side.grads, 0.5, GSC_NORM_L2, nullptr));
+    }
+    if (c.clip_value > 0.0) {
+      EXPECT_GSC_OK(gsc_scaler_clip_grad_value(side.scaler, side.grads, c.clip_value, nullptr));
+    }
+    if (slice_bytes == 0) {
+      EXPECT_GSC_OK(gsc_scaler_step_and_update(side.scaler, side.optimizer, nullptr));
+      return;
+    }
+    for (int64_t left = 1; left > 0 && !::testing::Test::HasFailure();) {
+      EXPECT_GSC_OK(gsc_scaler_step_slice(side.scaler, side.optimizer, slice_bytes, &left, nullptr));
+    }
+    EXPECT_GSC_OK(gsc_scaler_update(side.scaler, nullptr));
+  }
+  static int64_t unchanged(const Side &side) {
+    int64_t count = -1;
+    EXPECT_GSC_OK(gsc_optimizer_get_unchanged_sync(side.optimizer, &count, nullptr));
+    return count;
+  }
 };
 
 class CudaStep : public ::testing::TestWithParam<StepCase> {};
@@ -140,8 +143,8 @@ TEST_P(CudaStep, SameBits) {
   gsc_history_entry want[4];
   gsc_history_entry got[4];
   int64_t count = 0;
-  ASSERT_GSC_OK(gsc_scaler_get_history_sync(pair.host->scaler.get(), want, 4, &count, nullptr));
-  ASSERT_GSC_OK(gsc_scaler_get_history_sync(pair.device->scaler.get(), got, 4, &count, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_get_history_sync(pair.host->scaler, want, 4, &count, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_get_history_sync(pair.device->scaler, got, 4, &count, nullptr));
   ASSERT_EQ(count, 4);
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(got[i].scale, want[i].scale);
@@ -154,12 +157,11 @@ TEST_P(CudaStep, SameBits) {
 TEST_P(CudaStep, SameBitsInSlices) {
   SKIP_WITHOUT_DEVICE();
   Pair pair(GetParam());
-  pair.device->slice_bytes = 400000;
   for (int step = 0; step < 3; ++step) {
     SCOPED_TRACE(step);
     pair.fill_grads();
     if (step == 0) pair.grads[6].fill(Values::kWithNan, pair.random);
-    pair.step_and_compare();
+    pair.step_and_compare(400000);
     if (HasFailure()) return;
   }
 }
@@ -188,14 +190,14 @@ TEST_P(CudaStep, SameBitsWithAbsentTensorsAndAverages) {
         Twin &grad = pair.grads[i];
         data.push_back(mask[i] == 0 && step % 2 == 1 ? nullptr : (is_host ? grad.host_data() : grad.device_data()));
       }
-      ASSERT_GSC_OK(gsc_tensor_list_set_present(side->grads.get(), step == 6 ? nullptr : mask.data(), data.data(),
-                                                count, nullptr));
+      ASSERT_GSC_OK(
+          gsc_tensor_list_set_present(side->grads, step == 6 ? nullptr : mask.data(), data.data(), count, nullptr));
     }
     pair.step_and_compare();
     if (HasFailure()) return;
     std::vector<gsc_tensor_diagnosis> want(mask.size()), got(mask.size());
-    ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(pair.host->grads.get(), want.data(), nullptr, count, nullptr));
-    ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(pair.device->grads.get(), got.data(), nullptr, count, nullptr));
+    ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(pair.host->grads, want.data(), nullptr, count, nullptr));
+    ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(pair.device->grads, got.data(), nullptr, count, nullptr));
     for (size_t i = 0; i < mask.size(); ++i) {
       EXPECT_EQ(got[i].count, want[i].count);
       EXPECT_EQ(got[i].inf_count, want[i].inf_count);
@@ -206,94 +208,62 @@ TEST_P(CudaStep, SameBitsWithAbsentTensorsAndAverages) {
   set_order(0);
   EXPECT_EQ(applied_steps(pair.device->optimizer), 6);
   for (const Side *side : {pair.host.get(), pair.device.get()}) {
-    ASSERT_GSC_OK(gsc_scaler_unscale(side->scaler.get(), side->grads.get(), nullptr));
-    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(side->scaler.get(), side->grads.get(), 0.1, GSC_NORM_L2, nullptr));
-    ASSERT_GSC_OK(gsc_scaler_discard(side->scaler.get(), nullptr));
-    ASSERT_GSC_OK(gsc_optimizer_zero_grads(side->optimizer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_unscale(side->scaler, side->grads, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(side->scaler, side->grads, 0.1, GSC_NORM_L2, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_discard(side->scaler, nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_zero_grads(side->optimizer, nullptr));
   }
   for (const Twin &twin : pair.grads) ASSERT_TRUE(twin.same());
 }
 
-/// A state slot for each kind of tensor in turn, in formats and at addresses of the caller's choice.
-struct OwnState {
-  OwnState(const Contexts &contexts, const std::vector<int32_t> &dtypes, const std::vector<int64_t> &counts) {
-    std::vector<gsc_tensor> on_host, on_device;
-    for (size_t i = 0; i < counts.size(); ++i) {
-      const int64_t bytes = counts[i] * gsc::dtype_bytes(dtypes[i]);
-      const bool has_scales = gsc::is_grouped(dtypes[i]);
-      // Codes begin behind an element that is not theirs, so that some are misaligned.
-      const int64_t begin = gsc::dtype_bytes(dtypes[i]) * static_cast<int64_t>(i % 3);
-      const int64_t scales = begin + bytes;
-      host.emplace_back(static_cast<size_t>(scales + gsc::state_groups(counts[i]) + 8), 0);
-      device.emplace_back(static_cast<int64_t>(host.back().size()));
-      copy_to_device(device.back().data(), host.back().data(), static_cast<int64_t>(host.back().size()));
-      for (const auto &[tensors, memory] : {std::pair(&on_host, reinterpret_cast<char *>(host.back().data())),
-                                            std::pair(&on_device, device.back().data())}) {
-        gsc_tensor t = GSC_TENSOR_INIT(memory + begin, counts[i], dtypes[i]);
-        if (has_scales) {
-          t.scale = memory + scales;
-          t.scale_dtype = GSC_FP8_E8M0;
-          t.scale_block_rows = 1;
-          t.scale_block_columns = gsc::kStateGroup;
-        }
-        tensors->push_back(t);
-      }
-    }
-    host_list = make_list(contexts.cpu, on_host);
-    device_list = make_list(contexts.cuda, on_device);
-  }
-  ::testing::AssertionResult same() const {
-    for (size_t i = 0; i < host.size(); ++i) {
-      std::vector<unsigned char> bytes(host[i].size());
-      copy_to_host(bytes.data(), device[i].data(), static_cast<int64_t>(bytes.size()));
-      if (bytes != host[i]) return ::testing::AssertionFailure() << "tensor " << i;
-    }
-    return ::testing::AssertionSuccess();
-  }
-  std::vector<std::vector<unsigned char>> host;
-  std::vector<DeviceBytes> device;
-  List host_list, device_list;
-};
-
 /// Tensors of one list with different formats, and a parameter in fp64 between them.
 TEST(CudaFormats, ListsOfTheCallersMayMixThem) {
   SKIP_WITHOUT_DEVICE();
+  struct Row {
+    int64_t count;
+    int32_t param, slots[2];
+  };
+  const Row rows[] = {{700, GSC_FP32, {GSC_BF16, GSC_UFP8_E4M4}},   {33, GSC_BF16, {GSC_FP8_E4M3, GSC_FP32}},
+                      {2100, GSC_FP64, {GSC_FP64, GSC_FP64}},       {16400, GSC_FP16, {GSC_FP32, GSC_UFP16_E5M11}},
+                      {5, GSC_FP32, {GSC_FP8_E4M3, GSC_UFP8_E4M4}}, {1000, GSC_FP32, {GSC_FP8_E4M3, GSC_FP32}}};
   for (const int32_t kind : {GSC_ADAMW, GSC_LAMB}) {
     const Contexts contexts;
-    const std::vector<int64_t> counts = {700, 33, 2100, 16400, 5, 1000};
-    const std::vector<int32_t> params = {GSC_FP32, GSC_BF16, GSC_FP64, GSC_FP16, GSC_FP32, GSC_FP32};
-    const std::vector<int32_t> moments = {GSC_BF16, GSC_FP8_E4M3, GSC_FP64, GSC_FP32, GSC_FP8_E4M3, GSC_FP8_E4M3};
-    const std::vector<int32_t> squares = {GSC_UFP8_E4M4, GSC_FP32, GSC_FP64, GSC_UFP16_E5M11, GSC_UFP8_E4M4, GSC_FP32};
     Twins p, g;
+    std::vector<StateTwin> state[2];
+    std::vector<gsc_tensor> host_state[2], device_state[2];
     Random random(11);
-    for (size_t i = 0; i < counts.size(); ++i) {
-      p.emplace_back(params[i], counts[i]);
+    for (const Row &row : rows) {
+      const int64_t i = static_cast<int64_t>(p.size());
+      p.emplace_back(row.param, row.count);
       p.back().fill(Values::kOrdinary, random);
-      g.emplace_back(i % 2 == 0 ? GSC_FP32 : GSC_FP16, counts[i]);
+      g.emplace_back(i % 2 == 0 ? GSC_FP32 : GSC_FP16, row.count);
+      for (int s = 0; s < 2; ++s) state[s].emplace_back(row.slots[s], row.count, nullptr, i % 3);  // some misaligned
     }
-    const OwnState m(contexts, moments, counts), v(contexts, squares, counts);
+    for (int s = 0; s < 2; ++s) {
+      for (StateTwin &twin : state[s]) {
+        host_state[s].push_back(twin.host_tensor());
+        device_state[s].push_back(twin.device_tensor());
+      }
+    }
     gsc_optimizer_options options = optimizer_options(kind);
     options.lr = 0.01;
-    Optimizer optimizers[2];
-    List param_lists[2] = {make_list(contexts.cpu, host_tensors(p)), make_list(contexts.cuda, device_tensors(p))};
-    List grad_lists[2] = {make_list(contexts.cpu, host_tensors(g)), make_list(contexts.cuda, device_tensors(g))};
-    for (int side = 0; side < 2; ++side) {
-      gsc_tensor_list *state[] = {(side == 0 ? m.host_list : m.device_list).get(),
-                                  (side == 0 ? v.host_list : v.device_list).get()};
-      gsc_optimizer *optimizer = nullptr;
-      ASSERT_GSC_OK(gsc_optimizer_create((side == 0 ? contexts.cpu : contexts.cuda).get(), &options,
-                                         param_lists[side].get(), grad_lists[side].get(), nullptr, state, 2,
-                                         &optimizer));
-      optimizers[side] = Optimizer(optimizer);
-    }
+    const auto make = [&](const Context &context, const List &params, const List &grads, const List &m, const List &v) {
+      return make_optimizer(context, options, params, grads, nullptr, {m, v});
+    };
+    const Optimizer optimizers[] = {
+        make(contexts.cpu, make_list(contexts.cpu, host_tensors(p)), make_list(contexts.cpu, host_tensors(g)),
+             make_list(contexts.cpu, host_state[0]), make_list(contexts.cpu, host_state[1])),
+        make(contexts.cuda, make_list(contexts.cuda, device_tensors(p)), make_list(contexts.cuda, device_tensors(g)),
+             make_list(contexts.cuda, device_state[0]), make_list(contexts.cuda, device_state[1]))};
     for (int step = 0; step < 4; ++step) {
       SCOPED_TRACE(text("kind ", kind, " step ", step));
       set_order(static_cast<unsigned>(step));
       for (Twin &grad : g) grad.fill(Values::kOrdinary, random);
-      for (const Optimizer &optimizer : optimizers) ASSERT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr));
+      for (const Optimizer &optimizer : optimizers) ASSERT_GSC_OK(gsc_optimizer_step(optimizer, nullptr));
       for (const Twin &twin : p) ASSERT_TRUE(twin.same());
-      ASSERT_TRUE(m.same());
-      ASSERT_TRUE(v.same());
+      for (auto &slot : state) {
+        for (StateTwin &twin : slot) ASSERT_TRUE(twin.same(contexts.cpu));
+      }
     }
     set_order(0);
   }
@@ -319,11 +289,11 @@ TEST(CudaStep, EvaluatesAsTheCpuDoes) {
         if (step % 2 == 0) continue;
         for (const int32_t evaluating : {1, 0}) {
           for (const auto *side : {&pair.host, &pair.device}) {
-            ASSERT_GSC_OK(gsc_optimizer_set_evaluating((*side)->optimizer.get(), evaluating, nullptr));
+            ASSERT_GSC_OK(gsc_optimizer_set_evaluating((*side)->optimizer, evaluating, nullptr));
           }
           for (const Twin &twin : pair.params) ASSERT_TRUE(twin.same());
           for (const Twin &twin : pair.copies) ASSERT_TRUE(twin.same());
-          ASSERT_EQ(pair.device->checkpoint(), pair.host->checkpoint());
+          ASSERT_EQ(saved_image(pair.device->optimizer), saved_image(pair.host->optimizer));
         }
       }
       set_order(0);
@@ -345,41 +315,60 @@ TEST(CudaFormats, CheckpointsLoadAsOnTheCpu) {
     const auto source = pair_of(from, GSC_MASTER_SPLIT16);
     source->fill_grads();
     source->step_and_compare();
-    const std::vector<unsigned char> image = source->device->checkpoint();
+    const std::vector<unsigned char> image = saved_image(source->device->optimizer);
     for (const int32_t to : {GSC_STATE_FULL, GSC_STATE_BITS16, GSC_STATE_BITS8}) {
       SCOPED_TRACE(text("state ", from, " into ", to));
       const auto target = pair_of(to, GSC_MASTER_SPLIT8);
-      for (const auto *side : {&target->host, &target->device}) {
-        ASSERT_GSC_OK(gsc_optimizer_load_sync((*side)->optimizer.get(), image.data(),
-                                              static_cast<int64_t>(image.size()), nullptr));
-      }
-      ASSERT_EQ(target->device->checkpoint(), target->host->checkpoint());
+      for (const auto *side : {&target->host, &target->device}) ASSERT_GSC_OK(load_image((*side)->optimizer, image));
+      ASSERT_EQ(saved_image(target->device->optimizer), saved_image(target->host->optimizer));
     }
   }
 }
 
-TEST(CudaFormats, EveryKindWithEveryFormatOfStateAndMasters) {
+/// A case for each formula, of dtypes, addresses, groups and clipping in turn.
+std::vector<StepCase> formula_cases() {
+  std::vector<StepCase> cases = {
+#define GSC_STEP_CASE(enumerator, formula) \
+  {.name = #enumerator,                    \
+   .kind = gsc::formula::kKind.code,       \
+   .flags = gsc::kFlag<gsc::formula>,      \
+   .momentum = momentum_of<gsc::formula>()},
+      GSC_FOR_EACH_VARIANT(GSC_STEP_CASE)
+#undef GSC_STEP_CASE
+  };
+  constexpr int32_t kGrads[] = {GSC_FP16, GSC_BF16, GSC_FP32};
+  constexpr int32_t kCopies[] = {0, GSC_FP16, GSC_BF16, 0};
+  for (size_t i = 0; i < cases.size(); ++i) {
+    cases[i].grad_dtype = kGrads[i % 3];
+    cases[i].copy_dtype = kCopies[i % 4];
+    cases[i].offset = i % 5 == 2 ? 1 : 0;
+    cases[i].groups = i % 5 == 3 ? 3 : 1;
+    cases[i].clip_norm = i % 2 == 0;
+  }
+  return cases;
+}
+
+TEST(CudaFormats, EveryFormulaWithEveryFormatOfStateAndMasters) {
   SKIP_WITHOUT_DEVICE();
+  const std::vector<int64_t> counts = {1, 31, 33, 0, 300, 64, 520};
   int number = 0;
-  for (const int32_t kind : optimizer_kinds()) {
+  for (const StepCase &formula : formula_cases()) {
     for (const int32_t state : {GSC_STATE_FULL, GSC_STATE_BITS16, GSC_STATE_BITS8}) {
       for (const int32_t master : {GSC_MASTER_NONE, GSC_MASTER_SPLIT16, GSC_MASTER_SPLIT8, GSC_MASTER_STOCHASTIC}) {
         for (const int32_t param : {GSC_FP16, GSC_BF16}) {
           if (state == GSC_STATE_FULL && master == GSC_MASTER_NONE) continue;
           ++number;
-          SCOPED_TRACE(text("kind ", kind, " state ", state, " master ", master, " param ", param));
-          Pair pair({.name = "",
-                     .kind = kind,
-                     .momentum = kind == GSC_SGD || kind == GSC_RMSPROP || kind == GSC_SGD_SCHEDULE_FREE ? 0.9 : 0.0,
-                     .param_dtype = param,
-                     .grad_dtype = number % 3 == 0 ? GSC_FP32 : (number % 3 == 1 ? GSC_FP16 : GSC_BF16),
-                     .copy_dtype = master == GSC_MASTER_NONE ? GSC_FP16 : 0,
-                     .offset = number % 5 == 0 ? 1 : 0,
-                     .clip_norm = number % 2 == 0,
-                     .state_format = state,
-                     .master_format = master,
-                     .ema_decay = number % 2 == 0 ? 0.75 : 0.0},
-                    {1, 31, 33, 0, 300, 64, 520});
+          SCOPED_TRACE(text(formula.name, " state ", state, " master ", master, " param ", param));
+          StepCase c = formula;
+          c.param_dtype = param;
+          c.grad_dtype = number % 3 == 0 ? GSC_FP32 : (number % 3 == 1 ? GSC_FP16 : GSC_BF16);
+          c.copy_dtype = master == GSC_MASTER_NONE ? GSC_FP16 : 0;
+          c.offset = number % 5 == 0 ? 1 : 0;
+          c.clip_norm = number % 2 == 0;
+          c.state_format = state;
+          c.master_format = master;
+          c.ema_decay = number % 2 == 0 ? 0.75 : 0.0;
+          Pair pair(c, counts);
           for (int step = 0; step < 3; ++step) {
             set_order(static_cast<unsigned>(step));
             pair.fill_grads();
@@ -397,34 +386,13 @@ TEST(CudaFormats, EveryKindWithEveryFormatOfStateAndMasters) {
 
 std::vector<StepCase> step_cases() {
   std::vector<StepCase> cases = {
-      {.name = "sgd", .kind = GSC_SGD},
-      {.name = "momentum", .kind = GSC_SGD, .momentum = 0.9},
-      {.name = "nesterov", .kind = GSC_SGD, .flags = GSC_OPTIMIZER_NESTEROV, .momentum = 0.9, .offset = 1},
-      {.name = "adam", .kind = GSC_ADAM, .grad_dtype = GSC_FP32, .clip_norm = true},
-      {.name = "adam_amsgrad", .kind = GSC_ADAM, .flags = GSC_OPTIMIZER_AMSGRAD, .offset = 1},
-      {.name = "adamw", .kind = GSC_ADAMW, .copy_dtype = GSC_FP16, .clip_norm = true},
-      {.name = "adamw_amsgrad", .kind = GSC_ADAMW, .flags = GSC_OPTIMIZER_AMSGRAD, .copy_dtype = GSC_BF16},
-      {.name = "adagrad", .kind = GSC_ADAGRAD, .grad_dtype = GSC_BF16, .offset = 3},
-      {.name = "lion", .kind = GSC_LION, .grad_dtype = GSC_BF16, .copy_dtype = GSC_BF16},
-      {.name = "lamb", .kind = GSC_LAMB, .clip_norm = true},
-      {.name = "rmsprop", .kind = GSC_RMSPROP, .offset = 1},
-      {.name = "rmsprop_momentum", .kind = GSC_RMSPROP, .momentum = 0.9, .copy_dtype = GSC_FP16},
-      {.name = "rmsprop_centered", .kind = GSC_RMSPROP, .flags = GSC_OPTIMIZER_CENTERED, .momentum = 0.9, .groups = 3},
-      {.name = "adadelta", .kind = GSC_ADADELTA, .grad_dtype = GSC_FP32, .copy_dtype = GSC_BF16},
-      {.name = "adamax", .kind = GSC_ADAMAX, .grad_dtype = GSC_BF16, .clip_norm = true},
-      {.name = "nadam", .kind = GSC_NADAM, .copy_dtype = GSC_FP16, .groups = 3},
       {.name = "nadam_fp64", .kind = GSC_NADAM, .param_dtype = GSC_FP64, .grad_dtype = GSC_FP64, .groups = 18},
-      {.name = "radam", .kind = GSC_RADAM, .flags = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY, .offset = 3},
-      {.name = "adabelief", .kind = GSC_ADABELIEF, .copy_dtype = GSC_BF16},
-      {.name = "ademamix", .kind = GSC_ADEMAMIX, .copy_dtype = GSC_FP16, .groups = 3, .clip_norm = true},
-      {.name = "adamw_schedule_free", .kind = GSC_ADAMW_SCHEDULE_FREE, .copy_dtype = GSC_FP16, .groups = 3},
-      {.name = "sgd_schedule_free", .kind = GSC_SGD_SCHEDULE_FREE, .momentum = 0.9, .clip_norm = true},
-      {.name = "lars", .kind = GSC_LARS, .momentum = 0.9, .copy_dtype = GSC_BF16, .groups = 3, .clip_norm = true},
+      {.name = "radam_decoupled", .kind = GSC_RADAM, .flags = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY, .offset = 3},
       {.name = "lars_zero",
        .kind = GSC_LARS,
        .flags = GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_NESTEROV,
        .momentum = 0.9},
-      {.name = "novograd", .kind = GSC_NOVOGRAD, .flags = GSC_OPTIMIZER_WRITE_GRADS, .grad_dtype = GSC_FP32},
+      {.name = "novograd_write", .kind = GSC_NOVOGRAD, .flags = GSC_OPTIMIZER_WRITE_GRADS, .grad_dtype = GSC_FP32},
       {.name = "novograd_fp64",
        .kind = GSC_NOVOGRAD,
        .flags = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY | GSC_OPTIMIZER_BIAS_CORRECTION,
@@ -539,6 +507,8 @@ std::vector<StepCase> step_cases() {
        .params = Values::kWithNan,
        .state_format = GSC_STATE_BITS8},
   };
+  const std::vector<StepCase> formulas = formula_cases();
+  cases.insert(cases.end(), formulas.begin(), formulas.end());
   return cases;
 }
 

@@ -6,12 +6,10 @@
 #include <deque>
 #include <functional>
 
-#include "tests/cuda/twin.h"
+#include "tests/cuda/training.h"
 
 namespace gsc_test {
 namespace {
-
-namespace emulation = gsc::cuda::emulation;
 
 /// While one lives, work is done as late as possible; at its end all of it is done.
 struct Lazy {
@@ -21,48 +19,34 @@ struct Lazy {
   ~Lazy() { emulation::set_lazy_streams(false); }
 };
 
-struct Training {
-  Training(const Context &context, int64_t count, Values values) : p(GSC_FP32, count), g(GSC_FP16, count) {
-    Random random(3);
-    p.fill(Values::kOrdinary, random);
-    g.fill(values, random);
-    params = make_list(context, {p.device_tensor()});
-    grads = make_list(context, {g.device_tensor()});
-    optimizer = make_optimizer(context, optimizer_options(GSC_SGD), params, grads);
-  }
-  Twin p, g;
-  List params, grads;
-  Optimizer optimizer;
-};
-
 TEST(StreamOrder, AnUpdateSeesTheOverflowOfAnotherStream) {
   const Context context = make_cuda_context(0);
-  const Scaler scaler = make_scaler(context, 1024.0F);
-  const Training good(context, 100, Values::kOrdinary);
-  const Training bad(context, 100, Values::kWithInf);
+  const Training good(context);
+  Training bad(context);
+  Random random(3);
+  bad.g[0].fill(Values::kWithInf, random);
   const DeviceStream a(0), b(0);
   {
     const Lazy lazy;
-    ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), bad.optimizer.get(), b.get()));
-    ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), good.optimizer.get(), a.get()));
-    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), a.get()));
+    ASSERT_GSC_OK(gsc_scaler_step(good.scaler, bad.optimizer, b.get()));
+    ASSERT_GSC_OK(gsc_scaler_step(good.scaler, good.optimizer, a.get()));
+    ASSERT_GSC_OK(gsc_scaler_update(good.scaler, a.get()));
     a.wait();
   }
-  EXPECT_EQ(scale_of(scaler), 512.0F);
+  EXPECT_EQ(scale_of(good.scaler), 512.0F);
 }
 
 TEST(StreamOrder, OneStreamWaitsForNothing) {
   const Context context = make_cuda_context(0);
-  const Scaler scaler = make_scaler(context, 1024.0F);
-  const Training training(context, 100, Values::kOrdinary);
+  const Training training(context);
   const DeviceStream stream(0);
-  for (const gsc_stream one : {gsc_stream{nullptr}, stream.get()}) {
-    ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), training.optimizer.get(), one));
+  for (const gsc_stream one : {gsc_stream{nullptr}, gsc_stream{stream.get()}}) {
+    ASSERT_GSC_OK(training.step(one));
     const int64_t before = emulation::event_wait_count();
     for (int i = 0; i < 3; ++i) {
-      ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), training.grads.get(), one));
-      ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), training.optimizer.get(), one));
-      ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), one));
+      ASSERT_GSC_OK(gsc_scaler_unscale(training.scaler, training.grads, one));
+      ASSERT_GSC_OK(gsc_scaler_step(training.scaler, training.optimizer, one));
+      ASSERT_GSC_OK(gsc_scaler_update(training.scaler, one));
     }
     EXPECT_EQ(emulation::event_wait_count(), before);
   }
@@ -147,15 +131,7 @@ class World {
   gsc_stream stream_of(std::size_t home) {
     const auto &streams = streams_[home];
     const int64_t i = random_.below(static_cast<int64_t>(streams.size()) + 1);
-    return i == 0 ? nullptr : streams[static_cast<std::size_t>(i - 1)]->get();
-  }
-
-  /// Makes a call on both, which must take or refuse it alike. Returns whether they took it.
-  bool both(const char *name, const std::function<gsc_status()> &on_cpu, const std::function<gsc_status()> &on_cuda) {
-    const gsc_status expected = on_cpu();
-    const gsc_status got = on_cuda();
-    EXPECT_EQ(got, expected) << name << ": " << gsc_error_get_message();
-    return expected == GSC_OK && got == GSC_OK;
+    return i == 0 ? nullptr : streams[i - 1]->get();
   }
 
   /// New gradients, once all work is done: the caller's buffers are the caller's to order.
@@ -165,129 +141,76 @@ class World {
     list.g.fill(kValues[random_.below(3)], random_);
   }
 
+  static gsc_report *pinned_report() {
+    auto *const report = static_cast<gsc_report *>(emulation::allocate_pinned(sizeof(gsc_report)));
+    *report = with_size<gsc_report>();
+    return report;
+  }
+
+  /// A call on both, which must take or refuse it alike.
   void call() {
-    const Pair<Scaler> &scaler = scalers_[static_cast<std::size_t>(random_.below(2))];
-    Member &list = lists_[static_cast<std::size_t>(random_.below(static_cast<int64_t>(lists_.size())))];
-    const Side &side = list.sides[static_cast<std::size_t>(random_.below(2))];
-    gsc_scaler *const s[] = {scaler.cpu.get(), scaler.cuda.get()};
-    gsc_tensor_list *const l[] = {list.cpu.get(), list.cuda.get()};
-    gsc_optimizer *const o[] = {side.cpu.get(), side.cuda.get()};
+    const Pair<Scaler> &scaler = scalers_[random_.below(2)];
+    Member &list = lists_[random_.below(static_cast<int64_t>(lists_.size()))];
+    const Side &side = list.sides[random_.below(2)];
+    gsc_scaler *const s[] = {scaler.cpu, scaler.cuda};
+    gsc_tensor_list *const l[] = {list.cpu, list.cuda}, *const params[] = {side.host_params, side.params};
+    gsc_optimizer *const o[] = {side.cpu, side.cuda};
     // of the device that the call works on
     const gsc_stream at_list = stream_of(list.home);
     const gsc_stream at_scaler = stream_of(scaler.home);
     const double number = random_.uniform(0.01, 2.0);
-    const int place = list.home == 2 ? 1 : 0;
-    const auto twice = [&](const char *name, const auto &f, gsc_stream stream) {
-      return both(
-          name, [&] { return f(0, gsc_stream{nullptr}); }, [&] { return f(1, stream); });
+    const Twin &place = random_.below(2) == 0 ? side.p : side.other;
+    void *addresses[] = {place.host_data(), place.device_data()};
+    float scale[2] = {};
+    gsc_report read[] = {with_size<gsc_report>(), with_size<gsc_report>()}, sent = read[0], *received = nullptr;
+    int64_t steps[2][2] = {};
+    const struct {
+      const char *name;
+      gsc_stream stream;
+      std::function<gsc_status(int i, gsc_stream at)> make;
+    } calls[] = {
+        {"check", at_list, [&](int i, gsc_stream at) { return gsc_scaler_check(s[i], l[i], at); }},
+        {"unscale", at_list, [&](int i, gsc_stream at) { return gsc_scaler_unscale(s[i], l[i], at); }},
+        {"clip_grad_norm", at_list,
+         [&](int i, gsc_stream at) { return gsc_scaler_clip_grad_norm(s[i], l[i], number, GSC_NORM_L2, at); }},
+        {"clip_grad_value", at_list,
+         [&](int i, gsc_stream at) { return gsc_scaler_clip_grad_value(s[i], l[i], number, at); }},
+        {"step_and_update", at_list, [&](int i, gsc_stream at) { return gsc_scaler_step_and_update(s[i], o[i], at); }},
+        {"step", at_list, [&](int i, gsc_stream at) { return gsc_scaler_step(s[i], o[i], at); }},
+        {"update", at_scaler, [&](int i, gsc_stream at) { return gsc_scaler_update(s[i], at); }},
+        {"set_scale", at_scaler, [&](int i, gsc_stream at) { return gsc_scaler_set_scale(s[i], 1024.0F, at); }},
+        {"discard", nullptr, [&](int i, gsc_stream) { return gsc_scaler_discard(s[i], l[i]); }},
+        {"set_lr", at_list, [&](int i, gsc_stream at) { return gsc_optimizer_set_lr(o[i], 0, number, at); }},
+        {"optimizer_step", at_list, [&](int i, gsc_stream at) { return gsc_optimizer_step(o[i], at); }},
+        {"set_pointers", at_list,
+         [&](int i, gsc_stream at) { return gsc_tensor_list_set_pointers(params[i], &addresses[i], 1, at); }},
+        {"get_scale_sync", at_scaler,
+         [&](int i, gsc_stream at) { return gsc_scaler_get_scale_sync(s[i], &scale[i], at); }},
+        {"get_report_sync", at_scaler,
+         [&](int i, gsc_stream at) { return gsc_scaler_get_report_sync(s[i], l[i], &read[i], at); }},
+        {"read_report_async", at_scaler,
+         [&](int i, gsc_stream at) {
+           return gsc_scaler_read_report_async(s[i], l[i], i == 0 ? &sent : (received = pinned_report()), at);
+         }},
+        {"get_steps_sync", at_list,
+         [&](int i, gsc_stream at) { return gsc_optimizer_get_steps_sync(o[i], &steps[i][0], &steps[i][1], at); }},
     };
-    switch (random_.below(20)) {
-      case 0:
-        twice(
-            "check", [&](int i, gsc_stream at) { return gsc_scaler_check(s[i], l[i], at); }, at_list);
-        break;
-      case 1:
-        twice(
-            "unscale", [&](int i, gsc_stream at) { return gsc_scaler_unscale(s[i], l[i], at); }, at_list);
-        break;
-      case 2:
-        twice(
-            "clip_grad_norm",
-            [&](int i, gsc_stream at) { return gsc_scaler_clip_grad_norm(s[i], l[i], number, GSC_NORM_L2, at); },
-            at_list);
-        break;
-      case 3:
-        twice(
-            "clip_grad_value", [&](int i, gsc_stream at) { return gsc_scaler_clip_grad_value(s[i], l[i], number, at); },
-            at_list);
-        break;
-      case 4:
-        twice(
-            "step_and_update", [&](int i, gsc_stream at) { return gsc_scaler_step_and_update(s[i], o[i], at); },
-            at_list);
-        break;
-      case 5:
-        twice(
-            "set_scale", [&](int i, gsc_stream at) { return gsc_scaler_set_scale(s[i], 1024.0F, at); }, at_scaler);
-        break;
-      case 6:
-        twice(
-            "discard", [&](int i, gsc_stream) { return gsc_scaler_discard(s[i], l[i]); }, at_list);
-        break;
-      case 7:
-        twice(
-            "set_lr", [&](int i, gsc_stream at) { return gsc_optimizer_set_lr(o[i], 0, number, at); }, at_list);
-        break;
-      case 8:
-        twice(
-            "optimizer_step", [&](int i, gsc_stream at) { return gsc_optimizer_step(o[i], at); }, at_list);
-        break;
-      case 9:
-        refill(list);
-        break;
-      case 17:  // a stream at whose address another one was
-        streams_[list.home][0] = nullptr;
-        streams_[list.home][0] = std::make_unique<DeviceStream>(place);
-        break;
-      case 10: {
-        const Twin &next = random_.below(2) == 0 ? side.p : side.other;
-        void *host = next.host_data();
-        void *device = next.device_data();
-        twice(
-            "set_pointers",
-            [&](int i, gsc_stream at) {
-              return gsc_tensor_list_set_pointers(i == 0 ? side.host_params.get() : side.params.get(),
-                                                  i == 0 ? &host : &device, 1, at);
-            },
-            at_list);
-        break;
-      }
-      case 11: {
-        float scale[2] = {};
-        twice(
-            "get_scale_sync", [&](int i, gsc_stream at) { return gsc_scaler_get_scale_sync(s[i], &scale[i], at); },
-            at_scaler);
-        EXPECT_EQ(scale[1], scale[0]);
-        break;
-      }
-      case 12: {
-        gsc_report report[2] = {};
-        report[0].struct_size = report[1].struct_size = sizeof(gsc_report);
-        const auto read = [&](int i, gsc_stream at) { return gsc_scaler_get_report_sync(s[i], l[i], &report[i], at); };
-        if (twice("get_report_sync", read, at_scaler)) expect_same_report(report[1], report[0]);
-        break;
-      }
-      case 13: {
-        gsc_report host{};
-        auto *device = static_cast<gsc_report *>(emulation::allocate_pinned(sizeof(gsc_report)));
-        *device = {};
-        host.struct_size = device->struct_size = sizeof host;
-        const auto read = [&](int i, gsc_stream at) {
-          return gsc_scaler_read_report_async(s[i], l[i], i == 0 ? &host : device, at);
-        };
-        if (twice("read_report_async", read, at_scaler)) reports_.emplace_back(host, device);
-        break;
-      }
-      case 14: {
-        int64_t applied[2] = {};
-        int64_t skipped[2] = {};
-        twice(
-            "get_steps_sync",
-            [&](int i, gsc_stream at) { return gsc_optimizer_get_steps_sync(o[i], &applied[i], &skipped[i], at); },
-            at_list);
-        EXPECT_EQ(applied[1], applied[0]);
-        EXPECT_EQ(skipped[1], skipped[0]);
-        break;
-      }
-      case 15:
-      case 16:
-        twice(
-            "step", [&](int i, gsc_stream at) { return gsc_scaler_step(s[i], o[i], at); }, at_list);
-        break;
-      default:
-        twice(
-            "update", [&](int i, gsc_stream at) { return gsc_scaler_update(s[i], at); }, at_scaler);
+    constexpr int64_t kCalls = sizeof calls / sizeof *calls;
+    const int64_t pick = random_.below(kCalls + 5);
+    if (pick == kCalls) return refill(list);
+    if (pick == kCalls + 1) {  // a stream at whose address another one was
+      streams_[list.home][0] = nullptr;
+      streams_[list.home][0] = std::make_unique<DeviceStream>(list.home == 2 ? 1 : 0);
+      return;
     }
+    // The others take steps and updates more often.
+    const auto &call = calls[pick < kCalls ? pick : (pick < kCalls + 4 ? 6 : 5)];
+    const gsc_status expected = call.make(0, nullptr);
+    EXPECT_EQ(call.make(1, call.stream), expected) << call.name << ": " << gsc_error_get_message();
+    EXPECT_EQ(scale[1], scale[0]);
+    expect_same_report(read[1], read[0]);
+    EXPECT_TRUE(std::equal(steps[1], steps[1] + 2, steps[0]));
+    if (call.name == std::string("read_report_async") && expected == GSC_OK) reports_.emplace_back(sent, received);
   }
 
   Random random_;

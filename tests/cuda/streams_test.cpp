@@ -46,12 +46,12 @@ struct Part {
 class TwoDevices : public ::testing::TestWithParam<int> {
  protected:
   static void unscale(const Scaler &scaler, const List &grads, gsc_stream stream) {
-    ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), grads.get(), stream));
+    ASSERT_GSC_OK(gsc_scaler_unscale(scaler, grads, stream));
   }
   static void step(const Scaler &scaler, const List &grads, const Optimizer &optimizer, gsc_stream stream) {
     unscale(scaler, grads, stream);
-    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), grads.get(), 0.5, GSC_NORM_L2, stream));
-    ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), optimizer.get(), stream));
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, grads, 0.5, GSC_NORM_L2, stream));
+    ASSERT_GSC_OK(gsc_scaler_step(scaler, optimizer, stream));
   }
   static void wait(const LazyStream &home, const LazyStream &away) {
     (GetParam() == 0 ? home : away).wait();
@@ -84,26 +84,25 @@ TEST_P(TwoDevices, AreOrderedByEventsAlone) {
     }
     wait(home, away);
   }
-  expect_same_report(report_of(device_, parts_[1].grads.get()), report_of(host_, parts_[1].host_grads.get()));
+  expect_same_report(report_of(device_, parts_[1].grads), report_of(host_, parts_[1].host_grads));
   expect_same();
 }
 
 TEST_P(TwoDevices, AReportWaitsForItsList) {
   unscale(host_, parts_[1].host_grads, nullptr);
-  gsc_report report{};
-  report.struct_size = sizeof report;
+  auto report = with_size<gsc_report>();
   {
     const LazyStream home(0), away(1);
     unscale(device_, parts_[1].grads, away.get());
-    ASSERT_GSC_OK(gsc_scaler_get_report_sync(device_.get(), parts_[1].grads.get(), &report, home.get()));
+    ASSERT_GSC_OK(gsc_scaler_get_report_sync(device_.get(), parts_[1].grads, &report, home.get()));
   }
-  expect_same_report(report, report_of(host_, parts_[1].host_grads.get()));
+  expect_same_report(report, report_of(host_, parts_[1].host_grads));
 }
 
 /// The next check of a list waits until the one before has been read: by a report without a wait ...
 TEST_P(TwoDevices, ACheckWaitsForAReportOfTheOneBefore) {
   unscale(host_, parts_[1].host_grads, nullptr);
-  const gsc_report before = report_of(host_, parts_[1].host_grads.get());
+  const gsc_report before = report_of(host_, parts_[1].host_grads);
   ASSERT_GSC_OK(gsc_scaler_discard(host_.get(), nullptr));
   unscale(host_, parts_[1].host_grads, nullptr);
   auto *report = static_cast<gsc_report *>(emulation::allocate_pinned(sizeof(gsc_report)));
@@ -112,7 +111,7 @@ TEST_P(TwoDevices, ACheckWaitsForAReportOfTheOneBefore) {
   {
     const LazyStream home(0), away(1);
     unscale(device_, parts_[1].grads, away.get());
-    ASSERT_GSC_OK(gsc_scaler_read_report_async(device_.get(), parts_[1].grads.get(), report, home.get()));
+    ASSERT_GSC_OK(gsc_scaler_read_report_async(device_.get(), parts_[1].grads, report, home.get()));
     ASSERT_GSC_OK(gsc_scaler_discard(device_.get(), nullptr));
     unscale(device_, parts_[1].grads, away.get());
     wait(home, away);

@@ -12,7 +12,7 @@ namespace emulation = gsc::cuda::emulation;
 /// A step's objects on the emulated device.
 struct Training {
   explicit Training(const Context &context, int tensors = 3, int64_t count = 1000, int32_t param_dtype = GSC_FP32,
-                    int32_t state_format = GSC_STATE_FULL, int32_t master_format = GSC_MASTER_NONE)
+                    const gsc_optimizer_options &options = optimizer_options(GSC_ADAMW))
       : scaler(make_scaler(context, 1024.0f)) {
     Random random(5);
     for (int i = 0; i < tensors; ++i) {
@@ -23,13 +23,15 @@ struct Training {
     }
     params = make_list(context, device_tensors(p));
     grads = make_list(context, device_tensors(g));
-    gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
-    options.state_format = state_format;
-    options.master_format = master_format;
     optimizer = make_optimizer(context, options, params, grads);
   }
-  gsc_status step(gsc_stream stream = nullptr) const {
-    return gsc_scaler_step_and_update(scaler.get(), optimizer.get(), stream);
+  gsc_status step(gsc_stream stream = nullptr) const { return gsc_scaler_step_and_update(scaler, optimizer, stream); }
+  /// As a finalizer does.
+  void destroy() {
+    optimizer.reset();
+    scaler.reset();
+    params.reset();
+    grads.reset();
   }
   Twins p, g;
   List params, grads;

@@ -35,11 +35,11 @@ inline bool device_is_missing() {
   if (device_is_missing()) GTEST_SKIP() << "there is no CUDA device"
 
 inline void copy_to_device(void *device, const void *host, int64_t bytes) {
-  ASSERT_EQ(cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, nullptr), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, nullptr), cudaSuccess);
   ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
 }
 inline void copy_to_host(void *host, const void *device, int64_t bytes) {
-  ASSERT_EQ(cudaMemcpyAsync(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, nullptr), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, nullptr), cudaSuccess);
   ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
 }
 
@@ -68,7 +68,7 @@ class DeviceStream {
   DeviceStream(const DeviceStream &) = delete;
   DeviceStream &operator=(const DeviceStream &) = delete;
   ~DeviceStream() { cudaStreamDestroy(stream_); }
-  gsc_stream get() const { return stream_; }
+  cudaStream_t get() const { return stream_; }
   void wait() const {
     const OnDevice current(device_);
     EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
@@ -82,9 +82,7 @@ class DeviceStream {
 /// Device memory.
 class DeviceBytes {
  public:
-  explicit DeviceBytes(int64_t bytes) {
-    EXPECT_EQ(cudaMalloc(&data_, static_cast<size_t>(bytes)), cudaSuccess) << bytes << " bytes";
-  }
+  explicit DeviceBytes(int64_t bytes) { EXPECT_EQ(cudaMalloc(&data_, bytes), cudaSuccess) << bytes << " bytes"; }
   DeviceBytes(DeviceBytes &&other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
   DeviceBytes &operator=(DeviceBytes &&) = delete;
   ~DeviceBytes() { cudaFree(data_); }
@@ -122,20 +120,27 @@ class Twin {
  public:
   Twin(int32_t dtype, int64_t count, int64_t offset = 0)
       : host_(dtype, count, offset), skip_(64 + offset * dtype_size(dtype)), memory_(skip_ + host_.bytes() + 64) {
-    const std::vector<char> guard(static_cast<size_t>(skip_ + host_.bytes() + 64), kGuard);
+    const std::vector<char> guard(skip_ + host_.bytes() + 64, kGuard);
     copy_to_device(memory_.data(), guard.data(), static_cast<int64_t>(guard.size()));
     upload();
   }
 
   Buffer &host() { return host_; }
   gsc_tensor host_tensor() { return host_.tensor(); }
-  gsc_tensor device_tensor() { return GSC_TENSOR_INIT(memory_.data() + skip_, host_.count(), host_.dtype()); }
+  gsc_tensor device_tensor() { return GSC_TENSOR_INIT(device_data(), host_.count(), host_.dtype()); }
 
   void *host_data() const { return const_cast<void *>(host_.data()); }
   void *device_data() const { return memory_.data() + skip_; }
 
+  /// The elements on the device.
+  std::vector<char> image() const {
+    std::vector<char> bytes(host_.bytes());
+    copy_to_host(bytes.data(), device_data(), host_.bytes());
+    return bytes;
+  }
+
   /// Copies the host's values to the device.
-  void upload() { copy_to_device(memory_.data() + skip_, host_.data(), host_.bytes()); }
+  void upload() { copy_to_device(device_data(), host_.data(), host_.bytes()); }
 
   void fill(Values kind, Random &random) {
     const int32_t dtype = host_.dtype();
@@ -155,7 +160,7 @@ class Twin {
 
   /// Checks that elements are equal, and that nothing was written outside the device's tensor.
   ::testing::AssertionResult same() const {
-    std::vector<char> all(static_cast<size_t>(skip_ + host_.bytes() + 64));
+    std::vector<char> all(skip_ + host_.bytes() + 64);
     copy_to_host(all.data(), memory_.data(), static_cast<int64_t>(all.size()));
     const char *device = all.data() + skip_;
     const auto *host = static_cast<const char *>(host_.data());
@@ -213,9 +218,7 @@ inline Context make_cuda_context(int device) {
   gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
   options.device_type = GSC_DEVICE_CUDA;
   options.device_index = device;
-  gsc_context *context = nullptr;
-  EXPECT_GSC_OK(gsc_context_create(&options, &context));
-  return Context(context);
+  return make_context(options);
 }
 
 /// Both contexts; the device's is on emulated device 0.
@@ -223,6 +226,25 @@ struct Contexts {
   Contexts() : cpu(make_context(1)), cuda(make_cuda_context(0)) {}
   Context cpu;
   Context cuda;
+};
+
+/// A step's objects over tensors on one side.
+struct Side {
+  Side(const Context &context, const gsc_optimizer_options &options, const std::vector<gsc_tensor> &p,
+       const std::vector<gsc_tensor> &g, const std::vector<gsc_tensor> &w = {})
+      : params(make_list(context, p)),
+        grads(make_list(context, g)),
+        copies(w.empty() ? nullptr : make_list(context, w)),
+        scaler(make_scaler(context, scaler_options(1024.0f, 3))),
+        optimizer(make_optimizer(context, options, params, grads, copies)) {}
+  /// Clips and steps.
+  gsc_status step(gsc_stream stream = nullptr) const {
+    EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, grads, 0.5, GSC_NORM_L2, stream));
+    return gsc_scaler_step_and_update(scaler, optimizer, stream);
+  }
+  List params, grads, copies;
+  Scaler scaler;
+  Optimizer optimizer;
 };
 
 /// All NaN are equal; everything else is compared bit for bit.

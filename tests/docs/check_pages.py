@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks every Markdown page: relative links and their anchors resolve. Checks the limits that keep the documentation
-short: the words of the pages for users together, and the lines of docs/performance.md. Prints both counts.
+"""Checks every Markdown page: relative links and their anchors resolve, and names of C exist. Checks the limits that
+keep the documentation short: the words of the pages for users together, and the lines of docs/performance.md.
 """
 import pathlib
 import re
@@ -10,6 +10,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORDS, PERFORMANCE_LINES = 25_000, 120
+# Where a gsc_* or GSC_* of a page must stand, and in docs/reference/abi.md every name in backticks with an underscore.
+SOURCES = ("include", "core", "capi", "tests/abi", "tests/support")
 
 
 def pages():
@@ -46,9 +48,23 @@ def broken_links(page):
             yield f"{page.relative_to(ROOT)}: {target}: no such heading"
 
 
+def unknown_names(documentation):
+    sources = [ROOT / "CMakeLists.txt", *(p for name in SOURCES for p in (ROOT / name).rglob("*") if p.is_file())]
+    known = set()
+    for path in sources:
+        known.update(re.findall(r"\w+", path.read_text(encoding="utf-8", errors="replace")))
+    for page in documentation:
+        text = page.read_text(encoding="utf-8")
+        names = set(re.findall(r"\b(?:gsc|GSC)_\w*[A-Za-z0-9]\b(?![*_])", text))
+        if page == ROOT / "docs/reference/abi.md":
+            names.update(re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", text))
+        yield from (f"{page.relative_to(ROOT)}: {name} is not in the sources" for name in sorted(names - known))
+
+
 def main():
-    found = [line for page in pages() for line in broken_links(page)]
     docs = ROOT / "docs"
+    found = [line for page in pages() for line in broken_links(page)]
+    found += unknown_names([ROOT / "README.md", *sorted(docs.rglob("*.md"))])
     users = [ROOT / "README.md"] + [p for p in pages() if docs in p.parents and docs / "dev" not in p.parents]
     words = sum(len(page.read_text(encoding="utf-8").split()) for page in users)
     lines = len((docs / "performance.md").read_text(encoding="utf-8").splitlines())

@@ -18,7 +18,7 @@ def optimizer():
     return gs.SGD(params(), params(), lr=0.0)
 
 
-# The ranges are the library's, and in tests/conformance/bad_input.json; here are one of each kind of argument, and what
+# The ranges are the library's, and tested in tests/capi; here are one of each kind of argument, and what
 # Python finds by itself.
 SCALER = [
     (dict(init_scale=0.0), BAD, "init_scale"), (dict(init_scale=NAN), BAD, "init_scale"),

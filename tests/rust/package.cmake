@@ -1,9 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `cargo publish` would upload builds by itself. Not by cargo's own verification: that takes gradscaler-sys from a
-# folder in the user's home, where it stays as it was when a package of this version was first made. Arguments: CARGO,
-# FOLDER (a workspace), TARGET (a folder to build in), VERSION.
+# Lays out the crates as they are published, in TARGET/publish: with the code that a build in the repository makes from
+# gradscaler.h. What `cargo publish` uploads from there builds by itself. Not by cargo's own verification: that takes
+# gradscaler-sys from a folder in the user's home, where it stays as it was when a package of this version was first made.
+# Arguments: CARGO, PYTHON, SOURCE (the repository), TARGET (a folder to build in), VERSION.
 set(ENV{CARGO_TARGET_DIR} ${TARGET})
-execute_process(COMMAND ${CARGO} package --workspace --locked --allow-dirty --no-verify WORKING_DIRECTORY ${FOLDER}
+set(publish ${TARGET}/publish)
+file(REMOVE_RECURSE ${publish})
+file(COPY ${SOURCE}/bindings/rust/ DESTINATION ${publish} PATTERN LICENSE EXCLUDE)
+foreach(crate gradscaler-sys gradscaler)
+  file(COPY ${SOURCE}/LICENSE DESTINATION ${publish}/${crate})
+endforeach()
+execute_process(COMMAND ${PYTHON} -B ${SOURCE}/scripts/gen-api --rust ${publish}/gradscaler-sys/generated
+                COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${CARGO} package --workspace --locked --allow-dirty --no-verify WORKING_DIRECTORY ${publish}
                 COMMAND_ERROR_IS_FATAL ANY)
 set(unpacked ${TARGET}/unpacked)
 file(REMOVE_RECURSE ${unpacked})

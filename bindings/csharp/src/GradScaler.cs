@@ -22,7 +22,7 @@ namespace Gradscaler
   ///   scaler.Update();
   /// }
   /// </code></example>
-  public sealed class GradScaler : IDisposable
+  public sealed partial class GradScaler : IDisposable
   {
     private readonly bool onHost;
     private readonly CallbackSlot reducer = new CallbackSlot();
@@ -43,23 +43,10 @@ namespace Gradscaler
       get { return Check.Open(handle, "GradScaler"); }
     }
 
-    /// <summary>
-    /// dst = src * scale, rounded to nearest even; dtypes may differ. For the loss or the first gradient.
-    /// </summary>
+    /// <summary>dst = src * scale for one tensor, such as the loss.</summary>
     public void Scale(Tensor src, Tensor dst, IntPtr stream = default(IntPtr))
     {
       Scale(new[] { src }, new[] { dst }, stream);
-    }
-
-    /// <summary>dst[i] = src[i] * scale for tensors of equal counts; src and dst may be the same memory.</summary>
-    public void Scale(Tensor[] src, Tensor[] dst, IntPtr stream = default(IntPtr))
-    {
-      NativeScaler scaler = Handle;
-      using (NativeTensorArray from = Tensor.Array(src, "src"))
-      using (NativeTensorArray to = Tensor.Array(dst, "dst"))
-      {
-        scaler.Scale(from, to, stream);
-      }
     }
 
     /// <summary>dst = src * scale for host memory; the spans may be the same.</summary>
@@ -86,48 +73,6 @@ namespace Gradscaler
 #endif
 
     /// <summary>
-    /// Multiplies the gradients by 1 / scale in place, and records whether any is inf or NaN, and their norms.
-    /// </summary>
-    public void Unscale(TensorList grads, IntPtr stream = default(IntPtr))
-    {
-      Handle.Unscale(TensorList.HandleOf(grads, "grads"), stream);
-    }
-
-    /// <summary>Records the same as Unscale without writing the gradients; Step then folds the unscaling in.</summary>
-    public void CheckGrads(TensorList grads, IntPtr stream = default(IntPtr))
-    {
-      Handle.Check(TensorList.HandleOf(grads, "grads"), stream);
-    }
-
-    /// <summary>The same as CheckGrads for some of the tensors, while a backward pass still makes the others.</summary>
-    public void CheckRange(TensorList grads, long first, long count, IntPtr stream = default(IntPtr))
-    {
-      Handle.CheckRange(TensorList.HandleOf(grads, "grads"), first, count, stream);
-    }
-
-    /// <summary>
-    /// Limits the norm of the unscaled gradients, by PyTorch's rule. Folded into Step unless the list is unscaled.
-    /// </summary>
-    public void ClipGradNorm(TensorList grads, double maxNorm, Norm norm = Norm.L2, IntPtr stream = default(IntPtr))
-    {
-      Handle.ClipGradNorm(TensorList.HandleOf(grads, "grads"), maxNorm, (int)norm, stream);
-    }
-
-    /// <summary>Clamps every unscaled gradient, after ClipGradNorm if both are used. NaN stays NaN.</summary>
-    public void ClipGradValue(TensorList grads, double clipValue, IntPtr stream = default(IntPtr))
-    {
-      Handle.ClipGradValue(TensorList.HandleOf(grads, "grads"), clipValue, stream);
-    }
-
-    /// <summary>
-    /// Checks the gradients if need be; if all are finite unscales, clips and applies them in one pass, else skips.
-    /// </summary>
-    public void Step(Optimizer optimizer, IntPtr stream = default(IntPtr))
-    {
-      Handle.Step(Check.NotNull(optimizer, "optimizer").Handle, stream);
-    }
-
-    /// <summary>
     /// The next slice of Step, for programs with a frame rate: reads and writes at most maxBytes, but at least one chunk
     /// of up to 65536 elements. Returns the bytes that are left, 0 when the step is done.
     /// </summary>
@@ -142,30 +87,10 @@ namespace Gradscaler
       return Handle.ShouldStep(TensorList.HandleOf(grads, "grads"), stream) != 0;
     }
 
-    /// <summary>
-    /// Ends the iteration: backs the scale off after an overflow, else counts a clean step and perhaps grows.
-    /// </summary>
-    public void Update(IntPtr stream = default(IntPtr))
-    {
-      Handle.Update(stream);
-    }
-
-    /// <summary>Step and Update in one call, for loops with a single optimizer.</summary>
-    public void StepAndUpdate(Optimizer optimizer, IntPtr stream = default(IntPtr))
-    {
-      Handle.StepAndUpdate(Check.NotNull(optimizer, "optimizer").Handle, stream);
-    }
-
     /// <summary>Returns a list, or with null all lists, to READY as if they had not been checked.</summary>
     public void Discard(TensorList grads = null)
     {
       Handle.Discard(grads == null ? null : grads.Handle);
-    }
-
-    /// <summary>Replaces the scale, as PyTorch's update(new_scale). All lists return to ready.</summary>
-    public void SetScale(float scale, IntPtr stream = default(IntPtr))
-    {
-      Handle.SetScale(scale, stream);
     }
 
     /// <summary>The scale as of the work enqueued so far; 1 if disabled. Blocks on a CUDA device.</summary>
@@ -286,24 +211,12 @@ namespace Gradscaler
       return state;
     }
 
-    /// <summary>Restores a state, its factors and interval included. On error nothing changes.</summary>
-    public void SetState(ScalerState state, IntPtr stream = default(IntPtr))
-    {
-      Handle.SetState(Check.NotNull(state, "state").Handle, stream);
-    }
-
     /// <summary>A copy of the policy now.</summary>
     public ScalerOptions GetOptions()
     {
       var options = new ScalerOptions();
       Handle.GetOptions(options.Handle);
       return options;
-    }
-
-    /// <summary>Replaces the policy; InitScale, Enabled and HistoryCapacity must be as at creation.</summary>
-    public void SetOptions(ScalerOptions options, IntPtr stream = default(IntPtr))
-    {
-      Handle.SetOptions(Check.NotNull(options, "options").Handle, stream);
     }
 
     /// <summary>Greater than 1. Setting it works on the default stream.</summary>

@@ -69,6 +69,30 @@ namespace Gradscaler
     }
   }
 
+  /// <summary>Numbers for one call, one per tensor.</summary>
+  internal static class Numbers
+  {
+    internal static NativeNumbers Of(long[] values)
+    {
+      var numbers = new NativeNumbers(values.Length);
+      for (int i = 0; i < values.Length; i++)
+      {
+        numbers.Set(i, values[i]);
+      }
+      return numbers;
+    }
+
+    internal static long[] Array(NativeNumbers numbers)
+    {
+      var values = new long[numbers.Count()];
+      for (int i = 0; i < values.Length; i++)
+      {
+        values[i] = numbers.Get(i);
+      }
+      return values;
+    }
+  }
+
   internal static class Check
   {
     internal static T NotNull<T>(T value, string name) where T : class

@@ -8,23 +8,8 @@ namespace Gradscaler
   /// Stateless operations, for loops that keep the scaler's state themselves. Device scalars are single numbers in
   /// memory of the device. `stream` is the CUDA stream to enqueue on; it is ignored on the CPU.
   /// </summary>
-  public static class Ops
+  public static partial class Ops
   {
-    /// <summary>
-    /// tensors[i] *= invScale in place; foundInf becomes 1 if any element is inf or NaN before or after.
-    /// </summary>
-    public static void UnscaleCheck(Context context, Tensor[] tensors, DeviceScalar foundInf, DeviceScalar invScale,
-                                    IntPtr stream = default(IntPtr))
-    {
-      NativeContext device = Context.HandleOf(context);
-      using (NativeTensorArray array = Tensor.Array(tensors, "tensors"))
-      {
-        device.UnscaleCheck(array, DeviceScalar.Floats(foundInf, "foundInf"), DeviceScalar.Floats(invScale, "invScale"), stream);
-      }
-      GC.KeepAlive(foundInf);
-      GC.KeepAlive(invScale);
-    }
-
     /// <summary>values *= invScale for host memory; returns whether any is inf or NaN before or after.</summary>
     public static unsafe bool UnscaleCheck(Context context, Span<float> values, float invScale)
     {
@@ -35,54 +20,7 @@ namespace Gradscaler
       return found != 0;
     }
 
-    /// <summary>PyTorch's _amp_update_scale_; growthTracker is a 32-bit integer, the others are floats.</summary>
-    public static void UpdateScale(Context context, DeviceScalar scale, DeviceScalar growthTracker, DeviceScalar foundInf, double growthFactor,
-                                   double backoffFactor, int growthInterval, IntPtr stream = default(IntPtr))
-    {
-      Context.HandleOf(context).UpdateScale(DeviceScalar.Floats(scale, "scale"), DeviceScalar.Ints(growthTracker, "growthTracker"),
-                                            DeviceScalar.Floats(foundInf, "foundInf"), growthFactor, backoffFactor,
-                                            growthInterval, stream);
-      GC.KeepAlive(scale);
-      GC.KeepAlive(growthTracker);
-      GC.KeepAlive(foundInf);
-    }
-
-    /// <summary>dst[i] = src[i] * factor, a float; dtypes may differ, and src and dst may be the same memory.</summary>
-    public static void Scale(Context context, Tensor[] src, Tensor[] dst, DeviceScalar factor, IntPtr stream = default(IntPtr))
-    {
-      NativeContext device = Context.HandleOf(context);
-      using (NativeTensorArray from = Tensor.Array(src, "src"))
-      using (NativeTensorArray to = Tensor.Array(dst, "dst"))
-      {
-        device.Scale(from, to, DeviceScalar.Floats(factor, "factor"), stream);
-      }
-      GC.KeepAlive(factor);
-    }
-
-    /// <summary>y[i] = a * x[i] + b * y[i] in fp32, or fp64 if either is: gradient accumulation.</summary>
-    public static void Axpby(Context context, double a, Tensor[] x, double b, Tensor[] y,
-                             IntPtr stream = default(IntPtr))
-    {
-      NativeContext device = Context.HandleOf(context);
-      using (NativeTensorArray from = Tensor.Array(x, "x"))
-      using (NativeTensorArray to = Tensor.Array(y, "y"))
-      {
-        device.Axpby(a, from, b, to, stream);
-      }
-    }
-
-    /// <summary>dst[i] = src[i], converted to dst's dtype, rounded to nearest even.</summary>
-    public static void Cast(Context context, Tensor[] src, Tensor[] dst, IntPtr stream = default(IntPtr))
-    {
-      NativeContext device = Context.HandleOf(context);
-      using (NativeTensorArray from = Tensor.Array(src, "src"))
-      using (NativeTensorArray to = Tensor.Array(dst, "dst"))
-      {
-        device.Cast(from, to, stream);
-      }
-    }
-
-    /// <summary>dst = src, converted to dst's dtype, rounded to nearest even.</summary>
+    /// <summary>dst = src for one tensor, converted to dst's dtype.</summary>
     public static void Cast(Context context, Tensor src, Tensor dst, IntPtr stream = default(IntPtr))
     {
       Cast(context, new[] { src }, new[] { dst }, stream);
@@ -117,23 +55,6 @@ namespace Gradscaler
       HostMemory.Run(src, DType.Fp16, dst, DType.Fp32, (from, to) => device.Cast(from, to, IntPtr.Zero));
     }
 #endif
-
-    /// <summary>
-    /// Converts optimizer state between its formats, rounded to nearest: dst[i] = src[i]. Both are Fp32 or codes of one
-    /// kind of slot, with their scales (Tensor.WithScales), or both are remainders. If one has fp32 masters and the other
-    /// remainders, weights has the 16-bit weights; else it may be null. src and dst must not overlap.
-    /// </summary>
-    public static void ConvertState(Context context, Tensor[] src, Tensor[] weights, Tensor[] dst,
-                                    IntPtr stream = default(IntPtr))
-    {
-      NativeContext device = Context.HandleOf(context);
-      using (NativeTensorArray from = Tensor.Array(src, "src"))
-      using (NativeTensorArray halves = weights == null ? null : Tensor.Array(weights, "weights"))
-      using (NativeTensorArray to = Tensor.Array(dst, "dst"))
-      {
-        device.ConvertState(from, halves, to, stream);
-      }
-    }
 
     /// <summary>The norm over all tensors, a double, and of each tensor, doubles. NaN and inf propagate.</summary>
     public static void Norm(Context context, Tensor[] tensors, Norm norm, DeviceScalar total, DeviceScalar each = null,

@@ -78,25 +78,11 @@ namespace Gradscaler
       return options;
     }
 
-    /// <summary>Replaces the hyper-parameters of a group from the next step on.</summary>
-    public void SetOptions(int group, OptimizerOptions options, IntPtr stream = default(IntPtr))
-    {
-      Handle.SetOptions(group, Check.NotNull(options, "options").Handle, stream);
-    }
-
     /// <summary>Sets a group's learning rate from the next step on.</summary>
     public void SetLr(int group, double lr, IntPtr stream = default(IntPtr))
     {
       Handle.SetLr(group, lr, stream);
       deviceLrs.Remove(group);
-    }
-
-    /// <summary>
-    /// Takes the parameters of a Schedule-Free optimizer to the averaged weights, or back. Steps fail while evaluating.
-    /// </summary>
-    public void SetEvaluating(bool evaluating, IntPtr stream = default(IntPtr))
-    {
-      Handle.SetEvaluating(evaluating ? 1 : 0, stream);
     }
 
     /// <summary>
@@ -106,32 +92,6 @@ namespace Gradscaler
     {
       Handle.SetDeviceLr(group, DeviceScalar.Floats(lr, "lr"), stream);
       deviceLrs[group] = lr;
-    }
-
-    /// <summary>
-    /// Applies a step without a scaler: no check, no unscaling. Throws BadStateException if a scaler has checked the
-    /// gradients and not unscaled them, or a clip is pending.
-    /// </summary>
-    public void Step(IntPtr stream = default(IntPtr))
-    {
-      Handle.Step(stream);
-    }
-
-    /// <summary>
-    /// Applies a step with your own device scalars: gradients times invScale, skipped if foundInf is not 0. Both may be
-    /// null.
-    /// </summary>
-    public void StepScaled(DeviceScalar invScale, DeviceScalar foundInf, IntPtr stream = default(IntPtr))
-    {
-      Handle.StepScaled(DeviceScalar.Floats(invScale, "invScale"), DeviceScalar.Floats(foundInf, "foundInf"), stream);
-      GC.KeepAlive(invScale);
-      GC.KeepAlive(foundInf);
-    }
-
-    /// <summary>Zeroes the gradients.</summary>
-    public void ZeroGrads(IntPtr stream = default(IntPtr))
-    {
-      Handle.ZeroGrads(stream);
     }
 
     /// <summary>Name of a state slot, such as exp_avg.</summary>
@@ -176,57 +136,13 @@ namespace Gradscaler
       return Handle.Unchanged(stream);
     }
 
-    /// <summary>Sets the numbers of steps, for a restored checkpoint.</summary>
-    public void SetSteps(long applied, long skipped, IntPtr stream = default(IntPtr))
-    {
-      Handle.SetSteps(applied, skipped, stream);
-    }
-
     /// <summary>Steps applied so far in which each tensor was present. Blocks on a CUDA device.</summary>
     public long[] GetTensorSteps(IntPtr stream = default(IntPtr))
     {
       using (NativeNumbers numbers = Handle.TensorSteps(stream))
       {
-        var steps = new long[numbers.Count()];
-        for (int i = 0; i < steps.Length; i++)
-        {
-          steps[i] = numbers.Get(i);
-        }
-        return steps;
+        return Numbers.Array(numbers);
       }
-    }
-
-    /// <summary>Sets the applied steps of each tensor, for a restored checkpoint. The number of applied steps becomes the
-    /// largest.</summary>
-    public void SetTensorSteps(long[] steps, IntPtr stream = default(IntPtr))
-    {
-      using (NativeNumbers numbers = Numbers(steps))
-      {
-        Handle.SetTensorSteps(numbers, stream);
-      }
-    }
-
-    /// <summary>
-    /// Sets where each tensor begins in the whole that this optimizer has a shard of, for stochastic rounding, from the
-    /// next step on: a shard then draws the random bits that the same elements of the whole draw. One number per tensor,
-    /// multiples of 32; they are not saved.
-    /// </summary>
-    public void SetOffsets(long[] offsets, IntPtr stream = default(IntPtr))
-    {
-      using (NativeNumbers numbers = Numbers(offsets))
-      {
-        Handle.SetOffsets(numbers, stream);
-      }
-    }
-
-    private static NativeNumbers Numbers(long[] values)
-    {
-      var numbers = new NativeNumbers(values.Length);
-      for (int i = 0; i < values.Length; i++)
-      {
-        numbers.Set(i, values[i]);
-      }
-      return numbers;
     }
 
     /// <summary>Writes the step counts and all state tensors to host memory of SaveSize bytes. Blocks.</summary>

@@ -41,7 +41,7 @@ void *allocate(size_t count, size_t size) {
 gsc_tensor tensor_make(int32_t dtype, int64_t count) {
   gsc_tensor t;
   memset(&t, 0, sizeof t);
-  t.data = allocate((size_t)count, dtype == GSC_FP16 ? 2 : dtype == GSC_FP32 ? 4 : 8);
+  t.data = allocate((size_t)count, dtype == GSC_FP16 ? 2 : 4);
   t.count = count;
   t.dtype = dtype;
   return t;
@@ -59,12 +59,12 @@ gsc_tensor tensor_first(const gsc_tensor *t, int64_t count) {
   return view;
 }
 
-gsc_tensor tensor_of(real *values, int64_t count) {
+gsc_tensor tensor_of(float *values, int64_t count) {
   gsc_tensor t;
   memset(&t, 0, sizeof t);
   t.data = values;
   t.count = count;
-  t.dtype = REAL_DTYPE;
+  t.dtype = GSC_FP32;
   return t;
 }
 

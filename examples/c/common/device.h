@@ -8,8 +8,6 @@
 #include <gradscaler/api.h>
 #include <stddef.h>
 
-#include "product.h"
-
 /** The loaded library and an open context of it. */
 typedef struct device {
   const gsc_api *api;
@@ -32,7 +30,7 @@ void tensor_free(gsc_tensor *t);
 /** The first `count` elements of a tensor, which keeps the memory. */
 gsc_tensor tensor_first(const gsc_tensor *t, int64_t count);
 /** The caller's array as a tensor. */
-gsc_tensor tensor_of(real *values, int64_t count);
+gsc_tensor tensor_of(float *values, int64_t count);
 /** dst = src, rounded to dst's dtype. Equal counts. */
 void tensor_cast(const device *d, gsc_tensor src, gsc_tensor dst);
 

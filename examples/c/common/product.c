@@ -20,21 +20,21 @@ enum { ROWS = 4, COLUMNS = 16 };
 #endif
 
 /* Any block of at most ROWS x COLUMNS, for the edges. */
-static void small_block(const real *a, const real *b, real *out, int k, int m, int rows, int columns) {
+static void small_block(const float *a, const float *b, float *out, int k, int m, int rows, int columns) {
   for (int i = 0; i < rows; i++) {
     for (int j = 0; j < columns; j++) {
-      real sum = 0;
+      float sum = 0;
       for (int p = 0; p < k; p++) sum += a[(size_t)i * k + p] * b[(size_t)p * m + j];
       out[(size_t)i * m + j] = sum;
     }
   }
 }
 
-INTO_EACH_TARGET void full_block(const real *restrict a, const real *restrict b, real *restrict out, int k, int m) {
-  real sum0[COLUMNS] = {0}, sum1[COLUMNS] = {0}, sum2[COLUMNS] = {0}, sum3[COLUMNS] = {0};
+INTO_EACH_TARGET void full_block(const float *restrict a, const float *restrict b, float *restrict out, int k, int m) {
+  float sum0[COLUMNS] = {0}, sum1[COLUMNS] = {0}, sum2[COLUMNS] = {0}, sum3[COLUMNS] = {0};
   for (int p = 0; p < k; p++) {
-    const real *row = b + (size_t)p * m;
-    const real a0 = a[p], a1 = a[k + p], a2 = a[2 * k + p], a3 = a[3 * k + p];
+    const float *row = b + (size_t)p * m;
+    const float a0 = a[p], a1 = a[k + p], a2 = a[2 * k + p], a3 = a[3 * k + p];
     for (int j = 0; j < COLUMNS; j++) {
       sum0[j] += a0 * row[j];
       sum1[j] += a1 * row[j];
@@ -50,13 +50,13 @@ INTO_EACH_TARGET void full_block(const real *restrict a, const real *restrict b,
   }
 }
 
-FOR_EACH_TARGET void product(const real *a, const real *b, real *out, int n, int k, int m) {
+FOR_EACH_TARGET void product(const float *a, const float *b, float *out, int n, int k, int m) {
   for (int j = 0; j < m; j += COLUMNS) {
     const int columns = m - j < COLUMNS ? m - j : COLUMNS;
     for (int i = 0; i < n; i += ROWS) {
       const int rows = n - i < ROWS ? n - i : ROWS;
-      const real *left = a + (size_t)i * k;
-      real *to = out + (size_t)i * m + j;
+      const float *left = a + (size_t)i * k;
+      float *to = out + (size_t)i * m + j;
       if (rows == ROWS && columns == COLUMNS) {
         full_block(left, b + j, to, k, m);
       } else {
@@ -66,7 +66,7 @@ FOR_EACH_TARGET void product(const real *a, const real *b, real *out, int n, int
   }
 }
 
-void transpose(const real *a, real *out, int rows, int cols) {
+void transpose(const float *a, float *out, int rows, int cols) {
   for (int i = 0; i < rows; i++) {
     for (int j = 0; j < cols; j++) out[(size_t)j * rows + i] = a[(size_t)i * cols + j];
   }

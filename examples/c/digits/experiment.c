@@ -42,14 +42,13 @@ void experiment_run(experiment *e, const device *d, const dataset *all) {
     for (int a = 0; a < ARM_COUNT; a++) {
       cell *c = &e->cells[m][a];
       for (int seed = 0; seed < e->seeds; seed++) {
-        const run_settings s = {(arm)a,      e->magnitudes[m], (uint64_t)seed,  e->steps,
-                                USUAL_SCALE, e->state_format,  e->master_format};
+        const run_settings s = {(arm)a, e->magnitudes[m], (uint64_t)seed, e->steps, USUAL_SCALE};
         run_training(d, all, &s, &c->runs[seed]);
       }
       summarise(c, e->seeds);
     }
   }
-  const run_settings excessive = {ARM_SCALED, 1.0f, 0, e->steps, EXCESSIVE_SCALE, e->state_format, e->master_format};
+  const run_settings excessive = {ARM_SCALED, 1.0f, 0, e->steps, EXCESSIVE_SCALE};
   run_training(d, all, &excessive, &e->settling);
 }
 
@@ -76,13 +75,4 @@ int experiment_check(const experiment *e) {
   complaints += complain_unless(e->settling.final_scale < EXCESSIVE_SCALE / 32, "the scale settles");
   complaints += complain_unless(e->settling.history_count == e->steps, "the history has every update");
   return complaints;
-}
-
-void experiment_free(experiment *e) {
-  for (int m = 0; m < e->magnitude_count; m++) {
-    for (int a = 0; a < ARM_COUNT; a++) {
-      for (int seed = 0; seed < e->seeds; seed++) run_result_free(&e->cells[m][a].runs[seed]);
-    }
-  }
-  run_result_free(&e->settling);
 }

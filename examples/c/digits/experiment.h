@@ -24,14 +24,12 @@ typedef struct cell {
 } cell;
 
 typedef struct experiment {
-  /** See run_settings. */
-  int32_t state_format, master_format;
   int steps;
   int seeds;
   int magnitude_count;
   float magnitudes[MOST_MAGNITUDES];
   cell cells[MOST_MAGNITUDES][ARM_COUNT];
-  /** The run from EXCESSIVE_SCALE at magnitude 1, with its history. */
+  /** The run from EXCESSIVE_SCALE at magnitude 1. */
   run_result settling;
 } experiment;
 
@@ -39,11 +37,12 @@ typedef struct experiment {
 void experiment_plan(experiment *e, int quick);
 /** Runs it all and fills the results in. */
 void experiment_run(experiment *e, const device *d, const dataset *all);
+/** Prints the table: report.c. */
+void experiment_print(const experiment *e);
 /**
  * Checks that scaled fp16 is as good as fp32 everywhere and loses no gradients, that unscaled fp16 fails at 1e-5, and that
  * the run from an excessive scale skips, settles and learns. Prints what fails to stderr and returns the count.
  */
 int experiment_check(const experiment *e);
-void experiment_free(experiment *e);
 
 #endif

@@ -1,27 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table on stdout and the two CSV files. Numbers are those of the runs; nothing is smoothed or left out.
+ * The table on stdout. Numbers are those of the runs; nothing is smoothed or left out.
  */
-#include "report.h"
-
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
-static FILE *open_file(const char *path) {
-  FILE *file = fopen(path, "w");
-  if (file == NULL) fprintf(stderr, "digits: cannot write %s: %s\n", path, strerror(errno));
-  return file;
-}
-
-/* 1 if all that was written has reached the file. */
-static int close_file(FILE *file, const char *path) {
-  const int failed = ferror(file);
-  if (fclose(file) == 0 && !failed) return 1;
-  fprintf(stderr, "digits: cannot write %s\n", path);
-  return 0;
-}
+#include "experiment.h"
 
 static void print_row(const experiment *e, int m, int a) {
   const cell *c = &e->cells[m][a];
@@ -46,12 +30,10 @@ static void print_row(const experiment *e, int m, int a) {
 
 static void print_settling(const experiment *e) {
   const run_result *r = &e->settling;
-  int64_t first = 0;
-  while (first < r->history_count && r->history[first].overflow) first++;
   printf(
       "\nStarting at scale 2^30 (loss x 1): %lld of %d steps skipped, the first %lld in a row; final scale 2^%g; "
       "accuracy %.1f %%.\n",
-      (long long)r->skipped, e->steps, (long long)first, log2((double)r->final_scale), 100.0 * r->accuracy);
+      (long long)r->skipped, e->steps, (long long)r->skipped_first, log2((double)r->final_scale), 100.0 * r->accuracy);
 }
 
 /* Where scaling makes no difference is a result, too. */
@@ -66,7 +48,7 @@ static void print_as_good_as_fp32(const experiment *e, int a) {
   printf("%s\n", found ? "" : " (none)");
 }
 
-void report_table(const experiment *e) {
+void experiment_print(const experiment *e) {
   printf("A 64-64-64-10 network on handwritten digits, %d steps of AdamW, %d seed%s.\n\n", e->steps, e->seeds,
          e->seeds == 1 ? "" : "s");
   printf("%-7s  %-17s  %8s  %12s  %8s  %8s  %7s  %s\n", "loss x", "arm", "accuracy", "over seeds", "flushed",
@@ -87,32 +69,4 @@ void report_table(const experiment *e) {
       "          each run, and at the first alone. In a run that diverges gradients grow, so fewer are flushed.\n"
       "skipped   steps of a run that were left out after an overflow\n",
       FLUSHED_SAMPLES);
-}
-
-int report_results(const experiment *e, const char *path) {
-  static const char *const names[ARM_COUNT] = {"fp32", "fp16", "fp16_scaled"};
-  FILE *file = open_file(path);
-  if (file == NULL) return 0;
-  fprintf(file, "magnitude,arm,seed,steps,accuracy,flushed,flushed_first,skipped,final_scale\n");
-  for (int m = 0; m < e->magnitude_count; m++) {
-    for (int a = 0; a < ARM_COUNT; a++) {
-      for (int seed = 0; seed < e->seeds; seed++) {
-        const run_result *r = &e->cells[m][a].runs[seed];
-        fprintf(file, "%g,%s,%d,%d,%.6f,%.6f,%.6f,%lld,%.9g\n", (double)e->magnitudes[m], names[a], seed, e->steps,
-                r->accuracy, r->flushed, r->flushed_first, (long long)r->skipped, (double)r->final_scale);
-      }
-    }
-  }
-  return close_file(file, path);
-}
-
-int report_history(const experiment *e, const char *path) {
-  FILE *file = open_file(path);
-  if (file == NULL) return 0;
-  fprintf(file, "update,overflow,scale_after,grad_norm\n");
-  for (int64_t i = 0; i < e->settling.history_count; i++) {
-    const gsc_history_entry *h = &e->settling.history[i];
-    fprintf(file, "%lld,%d,%.9g,%.9g\n", (long long)h->update, (int)h->overflow, (double)h->scale, h->grad_norm);
-  }
-  return close_file(file, path);
 }

@@ -19,7 +19,7 @@ typedef struct trainer {
   const gsc_api *gsc;
   const device *device;
   mlp network;
-  /* fp32 master weights; in the fp32 arm the network's own. Not used with masters in another format. */
+  /* fp32 master weights; in the fp32 arm the network's own. */
   gsc_tensor master[MLP_TENSORS];
   gsc_tensor_list *params;
   gsc_tensor_list *grads;
@@ -55,18 +55,13 @@ static void trainer_create(trainer *t, const device *d, const run_settings *sett
   mlp_create(&t->network, d, settings->arm == ARM_FP32 ? GSC_FP32 : GSC_FP16, BATCH_ROWS);
   make_weights(t, settings->seed);
 
-  const int has_masters = settings->arm != ARM_FP32 && settings->master_format == GSC_MASTER_NONE;
-  const int has_formats = settings->arm != ARM_FP32;
-  t->params = make_list(t, has_masters ? t->master : t->network.weights);
+  t->params = make_list(t, t->master);
   t->grads = make_list(t, t->network.grads);
   /* The optimizer writes the 16-bit weights of the next forward pass in the same pass that updates the master weights. */
-  if (has_masters) t->model_copy = make_list(t, t->network.weights);
+  if (settings->arm != ARM_FP32) t->model_copy = make_list(t, t->network.weights);
 
   require(d, gsc->optimizer_options_init(&adamw, sizeof adamw, GSC_ADAMW), "optimizer options");
   adamw.lr = LEARNING_RATE;
-  adamw.state_format = has_formats ? settings->state_format : GSC_STATE_FULL;
-  adamw.master_format = has_formats ? settings->master_format : GSC_MASTER_NONE;
-  adamw.seed = (int64_t)settings->seed;
   require(d, gsc->optimizer_create(context, &adamw, t->params, t->grads, t->model_copy, NULL, 0, &t->optimizer),
           "optimizer");
 
@@ -110,11 +105,13 @@ static void read_scaler(trainer *t, run_result *out) {
   require(t->device, gsc->scaler_get_scale_sync(t->scaler, &out->final_scale, NULL), "scale");
   require(t->device, gsc->optimizer_get_steps_sync(t->optimizer, NULL, &out->skipped, NULL), "steps");
   require(t->device, gsc->scaler_get_history_sync(t->scaler, NULL, 0, &out->history_count, NULL), "history");
-  out->history = allocate((size_t)out->history_count, sizeof *out->history);
-  if (out->history_count == 0) return;
-  require(t->device,
-          gsc->scaler_get_history_sync(t->scaler, out->history, out->history_count, &out->history_count, NULL),
-          "history");
+  gsc_history_entry *history = allocate((size_t)out->history_count, sizeof *history);
+  if (out->history_count > 0) {
+    require(t->device, gsc->scaler_get_history_sync(t->scaler, history, out->history_count, &out->history_count, NULL),
+            "history");
+  }
+  while (out->skipped_first < out->history_count && history[out->skipped_first].overflow) out->skipped_first++;
+  free(history);
 }
 
 void run_training(const device *d, const dataset *all, const run_settings *settings, run_result *out) {
@@ -147,9 +144,4 @@ void run_training(const device *d, const dataset *all, const run_settings *setti
   trainer_destroy(&t);
   dataset_free(&train);
   dataset_free(&test);
-}
-
-void run_result_free(run_result *result) {
-  free(result->history);
-  memset(result, 0, sizeof *result);
 }

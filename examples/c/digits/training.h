@@ -25,8 +25,6 @@ typedef struct run_settings {
   int steps;
   /** Used by ARM_SCALED only. */
   float initial_scale;
-  /** GSC_STATE_* and GSC_MASTER_*, for the fp16 arms. */
-  int32_t state_format, master_format;
 } run_settings;
 
 typedef struct run_result {
@@ -38,13 +36,13 @@ typedef struct run_result {
   double flushed_first;
   /** Steps that were skipped because of an overflow. */
   int64_t skipped;
+  /** Of these, at the beginning in a row. */
+  int64_t skipped_first;
   float final_scale;
-  /** The scaler's record of its updates, oldest first; none without a scaler. Free it with run_result_free. */
-  gsc_history_entry *history;
+  /** Updates that the scaler has recorded. */
   int64_t history_count;
 } run_result;
 
 void run_training(const device *d, const dataset *all, const run_settings *settings, run_result *out);
-void run_result_free(run_result *result);
 
 #endif

@@ -11,31 +11,31 @@
 
 #include "product.h"
 
-static void statistics(const real *x, int width, real *mean, real *rstd) {
-  real sum = 0, squares = 0;
+static void statistics(const float *x, int width, float *mean, float *rstd) {
+  float sum = 0, squares = 0;
   for (int j = 0; j < width; j++) sum += x[j];
   *mean = sum / width;
   for (int j = 0; j < width; j++) squares += (x[j] - *mean) * (x[j] - *mean);
-  *rstd = 1 / sqrt(squares / width + (real)1e-5);
+  *rstd = 1 / sqrt(squares / width + 1e-5f);
 }
 
-void norm_forward(const real *x, const real *gain, const real *bias, real *out, int rows, int width) {
+void norm_forward(const float *x, const float *gain, const float *bias, float *out, int rows, int width) {
   for (int i = 0; i < rows; i++, x += width, out += width) {
-    real mean, rstd;
+    float mean, rstd;
     statistics(x, width, &mean, &rstd);
     for (int j = 0; j < width; j++) out[j] = (x[j] - mean) * rstd * gain[j] + bias[j];
   }
 }
 
-void norm_backward(const real *dout, const real *x, const real *gain, real *dx, real *dgain, real *dbias, int rows,
-                   int width) {
+void norm_backward(const float *dout, const float *x, const float *gain, float *dx, float *dgain, float *dbias,
+                   int rows, int width) {
   memset(dgain, 0, (size_t)width * sizeof *dgain);
   memset(dbias, 0, (size_t)width * sizeof *dbias);
   for (int i = 0; i < rows; i++, dout += width, x += width, dx += width) {
-    real mean, rstd, sum = 0, along = 0;
+    float mean, rstd, sum = 0, along = 0;
     statistics(x, width, &mean, &rstd);
     for (int j = 0; j < width; j++) {
-      const real normed = (x[j] - mean) * rstd, d = dout[j] * gain[j];
+      const float normed = (x[j] - mean) * rstd, d = dout[j] * gain[j];
       dgain[j] += dout[j] * normed;
       dbias[j] += dout[j];
       sum += d;
@@ -48,21 +48,21 @@ void norm_backward(const real *dout, const real *x, const real *gain, real *dx, 
 }
 
 /* tanh(sqrt(2 / pi) * (x + 0.044715 x^3)) */
-static real inner(real x) { return tanh((real)0.7978845608028654 * (x + (real)0.044715 * x * x * x)); }
+static float inner(float x) { return tanh(0.7978845608028654f * (x + 0.044715f * x * x * x)); }
 
-void gelu_forward(real *x, int count) {
+void gelu_forward(float *x, int count) {
   for (int i = 0; i < count; i++) x[i] = x[i] * (1 + inner(x[i])) / 2;
 }
 
-void gelu_backward(const real *x, real *d, int count) {
+void gelu_backward(const float *x, float *d, int count) {
   for (int i = 0; i < count; i++) {
-    const real t = inner(x[i]);
-    const real slope = (real)0.7978845608028654 * (1 + 3 * (real)0.044715 * x[i] * x[i]);
+    const float t = inner(x[i]);
+    const float slope = 0.7978845608028654f * (1 + 3 * 0.044715f * x[i] * x[i]);
     d[i] *= (1 + t + x[i] * (1 - t * t) * slope) / 2;
   }
 }
 
-void linear_forward(const real *x, const real *weight, const real *bias, real *out, int rows, int in_width,
+void linear_forward(const float *x, const float *weight, const float *bias, float *out, int rows, int in_width,
                     int out_width) {
   product(x, weight, out, rows, in_width, out_width);
   for (int i = 0; i < rows; i++) {
@@ -70,9 +70,9 @@ void linear_forward(const real *x, const real *weight, const real *bias, real *o
   }
 }
 
-void linear_backward(const real *dout, const real *x, const real *weight, real *dx, real *dweight, real *dbias,
-                     real *room, int rows, int in_width, int out_width) {
-  real *x_up = room, *weight_up = room + (size_t)in_width * rows;
+void linear_backward(const float *dout, const float *x, const float *weight, float *dx, float *dweight, float *dbias,
+                     float *room, int rows, int in_width, int out_width) {
+  float *x_up = room, *weight_up = room + (size_t)in_width * rows;
   transpose(x, x_up, rows, in_width);
   product(x_up, dout, dweight, in_width, rows, out_width);
   transpose(weight, weight_up, in_width, out_width);
@@ -83,13 +83,13 @@ void linear_backward(const real *dout, const real *x, const real *weight, real *
   }
 }
 
-static real dot(const real *a, const real *b, int count) {
-  real sum = 0;
+static float dot(const float *a, const float *b, int count) {
+  float sum = 0;
   for (int i = 0; i < count; i++) sum += a[i] * b[i];
   return sum;
 }
 
-static void add(real *to, const real *from, real factor, int count) {
+static void add(float *to, const float *from, float factor, int count) {
   for (int i = 0; i < count; i++) to[i] += factor * from[i];
 }
 
@@ -104,13 +104,13 @@ static size_t mixed_at(const attention_shape *s, int b, int h, int t) {
   return ((size_t)b * s->context + t) * s->width + (size_t)h * (s->width / s->heads);
 }
 
-void attention_probabilities(const attention_shape *s, const real *qkv, real *probabilities) {
+void attention_probabilities(const attention_shape *s, const float *qkv, float *probabilities) {
   const int size = s->width / s->heads;
-  const real factor = 1 / sqrt((real)size);
+  const float factor = 1 / sqrt((float)size);
   for (int b = 0; b < s->batch; b++) {
     for (int h = 0; h < s->heads; h++) {
       for (int t = 0; t < s->context; t++) {
-        real *row = probabilities + probabilities_at(s, b, h, t), largest = 0, sum = 0;
+        float *row = probabilities + probabilities_at(s, b, h, t), largest = 0, sum = 0;
         for (int u = 0; u <= t; u++) {
           row[u] = factor * dot(qkv + query_at(s, b, h, t), qkv + query_at(s, b, h, u) + s->width, size);
           if (u == 0 || row[u] > largest) largest = row[u];
@@ -122,13 +122,13 @@ void attention_probabilities(const attention_shape *s, const real *qkv, real *pr
   }
 }
 
-void attention_mix(const attention_shape *s, const real *qkv, const real *probabilities, real *out) {
+void attention_mix(const attention_shape *s, const float *qkv, const float *probabilities, float *out) {
   const int size = s->width / s->heads;
   memset(out, 0, (size_t)s->batch * s->context * s->width * sizeof *out);
   for (int b = 0; b < s->batch; b++) {
     for (int h = 0; h < s->heads; h++) {
       for (int t = 0; t < s->context; t++) {
-        const real *row = probabilities + probabilities_at(s, b, h, t);
+        const float *row = probabilities + probabilities_at(s, b, h, t);
         for (int u = 0; u <= t; u++) {
           add(out + mixed_at(s, b, h, t), qkv + query_at(s, b, h, u) + 2 * s->width, row[u], size);
         }
@@ -138,25 +138,25 @@ void attention_mix(const attention_shape *s, const real *qkv, const real *probab
 }
 
 /* One token's query, and what it asks of the keys and values before it. */
-static void token_backward(const attention_shape *s, const real *dout, const real *qkv, const real *row, real *dqkv,
+static void token_backward(const attention_shape *s, const float *dout, const float *qkv, const float *row, float *dqkv,
                            int b, int h, int t) {
   const int size = s->width / s->heads;
-  const real factor = 1 / sqrt((real)size);
+  const float factor = 1 / sqrt((float)size);
   const size_t query = query_at(s, b, h, t);
-  const real *d = dout + mixed_at(s, b, h, t);
-  real mean = 0;
+  const float *d = dout + mixed_at(s, b, h, t);
+  float mean = 0;
   for (int u = 0; u <= t; u++) mean += row[u] * dot(d, qkv + query_at(s, b, h, u) + 2 * s->width, size);
   for (int u = 0; u <= t; u++) {
     const size_t key = query_at(s, b, h, u) + s->width, value = key + s->width;
-    const real score = factor * row[u] * (dot(d, qkv + value, size) - mean);
+    const float score = factor * row[u] * (dot(d, qkv + value, size) - mean);
     add(dqkv + query, qkv + key, score, size);
     add(dqkv + key, qkv + query, score, size);
     add(dqkv + value, d, row[u], size);
   }
 }
 
-void attention_backward(const attention_shape *s, const real *dout, const real *qkv, const real *probabilities,
-                        real *dqkv) {
+void attention_backward(const attention_shape *s, const float *dout, const float *qkv, const float *probabilities,
+                        float *dqkv) {
   memset(dqkv, 0, (size_t)s->batch * s->context * 3 * s->width * sizeof *dqkv);
   for (int b = 0; b < s->batch; b++) {
     for (int h = 0; h < s->heads; h++) {
@@ -167,12 +167,12 @@ void attention_backward(const attention_shape *s, const real *dout, const real *
   }
 }
 
-double cross_entropy(real *logits, const unsigned char *targets, real weight, int rows, int classes) {
+double cross_entropy(float *logits, const unsigned char *targets, float weight, int rows, int classes) {
   double loss = 0;
   for (int i = 0; i < rows; i++, logits += classes) {
-    real largest = logits[0], sum = 0;
+    float largest = logits[0], sum = 0;
     for (int j = 1; j < classes; j++) largest = logits[j] > largest ? logits[j] : largest;
-    const real target = logits[targets[i]] - largest;
+    const float target = logits[targets[i]] - largest;
     for (int j = 0; j < classes; j++) sum += logits[j] = exp(logits[j] - largest);
     loss += log((double)sum) - target;
     for (int j = 0; j < classes; j++) logits[j] = weight * (logits[j] / sum - (j == targets[i] ? 1 : 0));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Trains a small GPT on text, in plain C. By default all three arms, at a loss averaged over the tokens of an update and
- * over a million elements, with a table and a sample; with --arm a single run, which can be saved and resumed.
+ * over a million elements, with a table; with --arm a single run, which can be saved and resumed.
  *
  *     gpt [options] FILE...                            see usage() below
  *
@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats.h"
 #include "run.h"
 
 /* What a batch of images, or a large batch of text, averages over. */
@@ -31,11 +30,10 @@ static int usage(void) {
   fprintf(stderr,
           "usage: gpt [options] FILE...\n"
           "  --library FILE     the library to load; without it $GRADSCALER_LIBRARY, then the system's search\n"
-          "  --layers, --width, --heads, --context, --batch, --accumulate, --steps, --seed N\n"
+          "  --layers, --width, --context, --steps, --seed N\n"
           "  --lines N          with --arm: how often to print the loss, 10 times without it\n"
           "  --check            fail if scaling does not do what it should\n"
           "  --arm NAME         a single run: fp32, fp16 or scaled\n"
-          "  --mean-over N      with --arm: elements that the loss is averaged over; without it those of an update\n"
           "  --save FILE        with --arm: a checkpoint at the end\n"
           "  --resume FILE      with --arm: begin with a checkpoint\n"
           "  --stop-after N     with --arm: end after so many steps of the whole run\n"
@@ -44,11 +42,10 @@ static int usage(void) {
   return EXIT_FAILURE;
 }
 
-/* Where the value of an option goes: one of the three, or none for an unknown option. */
+/* Where the value of an option goes: one of the two, or none for an unknown option. */
 typedef struct destination {
   const char **text;
   int32_t *number;
-  double *real;
 } destination;
 
 static destination option(options *o, const char *name, int32_t *seed) {
@@ -57,17 +54,21 @@ static destination option(options *o, const char *name, int32_t *seed) {
     const char *name;
     destination to;
   } known[] = {
-      {"--library", {&o->library, NULL, NULL}},     {"--arm", {&o->arm, NULL, NULL}},
-      {"--save", {&o->save, NULL, NULL}},           {"--resume", {&o->resume, NULL, NULL}},
-      {"--state", {&o->state, NULL, NULL}},         {"--master", {&o->master, NULL, NULL}},
-      {"--layers", {NULL, &r->shape.layers, NULL}}, {"--width", {NULL, &r->shape.width, NULL}},
-      {"--heads", {NULL, &r->shape.heads, NULL}},   {"--context", {NULL, &r->shape.context, NULL}},
-      {"--batch", {NULL, &r->batch, NULL}},         {"--accumulate", {NULL, &r->accumulate, NULL}},
-      {"--steps", {NULL, &r->steps, NULL}},         {"--stop-after", {NULL, &o->stop_after, NULL}},
-      {"--mean-over", {NULL, NULL, &r->mean_over}}, {"--seed", {NULL, seed, NULL}},
-      {"--lines", {NULL, &o->lines, NULL}},
+      {"--library", {&o->library, NULL}},
+      {"--arm", {&o->arm, NULL}},
+      {"--save", {&o->save, NULL}},
+      {"--resume", {&o->resume, NULL}},
+      {"--state", {&o->state, NULL}},
+      {"--master", {&o->master, NULL}},
+      {"--layers", {NULL, &r->shape.layers}},
+      {"--width", {NULL, &r->shape.width}},
+      {"--context", {NULL, &r->shape.context}},
+      {"--steps", {NULL, &r->steps}},
+      {"--stop-after", {NULL, &o->stop_after}},
+      {"--seed", {NULL, seed}},
+      {"--lines", {NULL, &o->lines}},
   };
-  const destination none = {NULL, NULL, NULL};
+  const destination none = {NULL, NULL};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     if (strcmp(name, known[i].name) == 0) return known[i].to;
   }
@@ -94,8 +95,6 @@ static int parse(int argc, char **argv, options *o) {
       *to.text = argv[i];
     else if (to.number != NULL)
       *to.number = (int32_t)atoi(argv[i]);
-    else if (to.real != NULL)
-      *to.real = atof(argv[i]);
     else
       return 0;
   }
@@ -103,21 +102,32 @@ static int parse(int argc, char **argv, options *o) {
   o->files = (const char *const *)argv + i;
   o->file_count = argc - i;
   const recipe *r = &o->recipe;
-  const int good = r->shape.layers > 0 && r->shape.layers <= MAX_LAYERS && r->shape.heads > 0 && r->shape.context > 1 &&
-                   r->shape.width > 0 && r->shape.width % r->shape.heads == 0 && r->batch > 0 && r->accumulate > 0 &&
-                   r->steps > 0 && r->mean_over >= 0.0;
+  const int good = r->shape.layers > 0 && r->shape.layers <= MAX_LAYERS && r->shape.context > 1 && r->shape.width > 0 &&
+                   r->shape.width % r->shape.heads == 0 && r->steps > 0;
   if (!good)
-    fprintf(stderr, "gpt: a size is out of range: heads divide width, and there are at most %d layers\n", MAX_LAYERS);
-  if (o->arm == NULL && (o->save != NULL || o->resume != NULL || o->stop_after != 0 || r->mean_over != 0.0)) return 0;
+    fprintf(stderr, "gpt: a size is out of range: %d divides width, and there are at most %d layers\n",
+            (int)r->shape.heads, MAX_LAYERS);
+  if (o->arm == NULL && (o->save != NULL || o->resume != NULL || o->stop_after != 0)) return 0;
   if (o->arm == NULL && (o->state != NULL || o->master != NULL)) return 0;
   return good && o->file_count > 0;
 }
 
 static double tokens_of(const recipe *r) { return (double)r->batch * r->accumulate * r->shape.context; }
 
+/* The number of a name among `count`; -1 if it is none of them, 0 if there is no name. */
+static int32_t number_of(const char *name, const char *const *names, int32_t count) {
+  for (int32_t i = 0; name != NULL && i < count; i++) {
+    if (strcmp(name, names[i]) == 0) return i;
+  }
+  return name == NULL ? 0 : -1;
+}
+
 static int formats(const options *o, recipe *r) {
-  return formats_of(o->state, o->master, &r->state_format, &r->master_format) &&
-         (r->arm != ARM_FP32 || r->master_format == GSC_MASTER_NONE);
+  static const char *const states[] = {"full", "16bit", "8bit"};
+  static const char *const masters[] = {"fp32", "split16", "split8", "stochastic"};
+  r->state_format = number_of(o->state, states, 3);
+  r->master_format = number_of(o->master, masters, 4);
+  return r->state_format >= 0 && r->master_format >= 0 && (r->arm != ARM_FP32 || r->master_format == GSC_MASTER_NONE);
 }
 
 static int single_run(const device *d, const text *source, const options *o) {
@@ -129,14 +139,13 @@ static int single_run(const device *d, const text *source, const options *o) {
     usage();
     return 0;
   }
-  if (r.mean_over == 0.0) r.mean_over = tokens_of(&r);
+  r.mean_over = tokens_of(&r);
   trainer_create(&t, d, &r);
   int good = o->resume == NULL || trainer_load(&t, o->resume);
   if (good) {
     run_training(&t, source, o->stop_after > 0 && o->stop_after < r.steps ? o->stop_after : r.steps, o->lines, &result);
     printf("held out: %.3f\n", result.held_out);
     good = o->save == NULL || trainer_save(&t, o->save);
-    if (t.step == r.steps) trainer_sample(&t, 320);
   }
   trainer_destroy(&t);
   return good;
@@ -185,10 +194,6 @@ static int experiment(const device *d, const text *source, const options *o) {
       trainer_create(&t, d, &r);
       run_training(&t, source, r.steps, 0, &runs[k][i]);
       print_row(&runs[k][i]);
-      if (k == 1 && i == ARM_SCALED) {
-        printf("\nWhat the last of them writes:\n");
-        trainer_sample(&t, 320);
-      }
       trainer_destroy(&t);
     }
   }

@@ -25,18 +25,18 @@ static attention_shape attention_of(const gpt *m) {
   return s;
 }
 
-static void store(const gpt *m, real *values, gsc_tensor to) {
+static void store(const gpt *m, float *values, gsc_tensor to) {
   tensor_cast(m->device, tensor_of(values, to.count), to);
 }
-static void load(const gpt *m, gsc_tensor from, real *values) {
+static void load(const gpt *m, gsc_tensor from, float *values) {
   tensor_cast(m->device, from, tensor_of(values, from.count));
 }
-static void keep(const gpt *m, real *values, gsc_tensor in) {
+static void keep(const gpt *m, float *values, gsc_tensor in) {
   store(m, values, in);
   load(m, in, values);
 }
 /* Rounds a gradient that is passed on. */
-static void pass(const gpt *m, real *values, int64_t count) { keep(m, values, tensor_first(&m->passing, count)); }
+static void pass(const gpt *m, float *values, int64_t count) { keep(m, values, tensor_first(&m->passing, count)); }
 
 static void add_tensor(gpt *m, int at, int64_t count, const char *name, int layer) {
   static const char *const format = "layer%d.%s";
@@ -98,7 +98,7 @@ void gpt_create(gpt *m, const device *d, const gpt_shape *shape, int32_t dtype, 
   if (most < rows * BYTES + BYTES * width) most = rows * BYTES + BYTES * width;
   if (most < scores) most = scores;
   m->passing = tensor_make(dtype, most);
-  for (int i = 0; i < 8; i++) m->room[i] = allocate((size_t)most, sizeof(real));
+  for (int i = 0; i < 8; i++) m->room[i] = allocate((size_t)most, sizeof(float));
 }
 
 void gpt_destroy(gpt *m) {
@@ -124,47 +124,47 @@ void gpt_destroy(gpt *m) {
 void gpt_initial_values(const gpt *m, uint64_t seed, gsc_tensor *values) {
   random_source random = random_make(seed, 1);
   for (int i = 0; i < m->tensors; i++) {
-    real *to = values[i].data;
+    float *to = values[i].data;
     const size_t length = strlen(m->names[i]);
     const int is_gain = length > 4 && strcmp(m->names[i] + length - 4, "gain") == 0;
     /* What is added to the stream of all layers starts smaller, so that the stream does not grow with them. */
     const int is_added = i >= 2 && i < m->matrices && (i - 2) % MATRICES_PER_LAYER % 2 == 1;
     const double spread = is_added ? 0.02 / sqrt(2.0 * m->shape.layers) : 0.02;
     for (int64_t k = 0; k < values[i].count; k++) {
-      to[k] = i < m->matrices ? (real)(spread * random_normal(&random)) : (real)is_gain;
+      to[k] = i < m->matrices ? (float)(spread * random_normal(&random)) : (float)is_gain;
     }
   }
 }
 
 /* out = the linear function of matrix `w` and vector `b`; room[6] and room[7] hold them. */
-static void linear(gpt *m, int w, int b, const real *in, real *out, int in_width, int out_width) {
+static void linear(gpt *m, int w, int b, const float *in, float *out, int in_width, int out_width) {
   load(m, m->weights[w], m->room[6]);
   load(m, m->weights[b], m->room[7]);
   linear_forward(in, m->room[6], m->room[7], out, rows_of(m), in_width, out_width);
 }
 
-static void norm(gpt *m, int gain, const real *in, real *out) {
+static void norm(gpt *m, int gain, const float *in, float *out) {
   load(m, m->weights[gain], m->room[6]);
   load(m, m->weights[gain + 1], m->room[7]);
   norm_forward(in, m->room[6], m->room[7], out, rows_of(m), m->shape.width);
 }
 
-static void embed(gpt *m, real *x) {
+static void embed(gpt *m, float *x) {
   const int width = m->shape.width;
   load(m, m->weights[EMBEDDING], m->room[6]);
   load(m, m->weights[POSITIONS], m->room[7]);
   for (int i = 0; i < rows_of(m); i++) {
-    const real *byte = m->room[6] + m->tokens[i] * width, *position = m->room[7] + i % m->shape.context * width;
+    const float *byte = m->room[6] + m->tokens[i] * width, *position = m->room[7] + i % m->shape.context * width;
     for (int j = 0; j < width; j++) x[i * width + j] = byte[j] + position[j];
   }
 }
 
 /* x, the stream of all layers, is room[0]. */
-static void layer_forward(gpt *m, int i, real *x) {
+static void layer_forward(gpt *m, int i, float *x) {
   layer_activations *l = &m->layers[i];
   const attention_shape s = attention_of(m);
   const int width = m->shape.width, count = rows_of(m) * width;
-  real *a = m->room[1], *wide = m->room[2], *scores = m->room[3];
+  float *a = m->room[1], *wide = m->room[2], *scores = m->room[3];
   keep(m, x, l->input);
   norm(m, vector(m, i, GAIN1), x, a);
   keep(m, a, l->normed);
@@ -187,9 +187,9 @@ static void layer_forward(gpt *m, int i, real *x) {
   for (int k = 0; k < count; k++) x[k] += a[k];
 }
 
-void gpt_forward(gpt *m, const unsigned char *tokens, real *logits) {
+void gpt_forward(gpt *m, const unsigned char *tokens, float *logits) {
   const int width = m->shape.width, rows = rows_of(m);
-  real *x = m->room[0], *a = m->room[1];
+  float *x = m->room[0], *a = m->room[1];
   memcpy(m->tokens, tokens, (size_t)rows);
   embed(m, x);
   for (int i = 0; i < m->shape.layers; i++) layer_forward(m, i, x);
@@ -204,7 +204,7 @@ void gpt_forward(gpt *m, const unsigned char *tokens, real *logits) {
 
 /* room[1] becomes the gradient of a linear function's input, from that of its output in room[1]. */
 static void linear_gradients(gpt *m, int w, int b, gsc_tensor input, int in_width, int out_width) {
-  real *d = m->room[1], *dx = m->room[2], *x = m->room[3], *dweight = m->room[4], *dbias = m->room[7];
+  float *d = m->room[1], *dx = m->room[2], *x = m->room[3], *dweight = m->room[4], *dbias = m->room[7];
   load(m, input, x);
   load(m, m->weights[w], m->room[6]);
   linear_backward(d, x, m->room[6], dx, dweight, dbias, m->room[5], rows_of(m), in_width, out_width);
@@ -217,7 +217,7 @@ static void linear_gradients(gpt *m, int w, int b, gsc_tensor input, int in_widt
 
 /* The same for a norm; the gradient of its input is added to the stream's, room[0]. */
 static void norm_gradients(gpt *m, int gain, gsc_tensor input) {
-  real *dx = m->room[2], *x = m->room[3], *dgain = m->room[4], *dbias = m->room[7];
+  float *dx = m->room[2], *x = m->room[3], *dgain = m->room[4], *dbias = m->room[7];
   const int64_t count = (int64_t)rows_of(m) * m->shape.width;
   load(m, input, x);
   load(m, m->weights[gain], m->room[6]);
@@ -230,7 +230,7 @@ static void norm_gradients(gpt *m, int gain, gsc_tensor input) {
 
 static void attention_gradients(gpt *m, const layer_activations *l) {
   const attention_shape s = attention_of(m);
-  real *d = m->room[1], *dqkv = m->room[2];
+  float *d = m->room[1], *dqkv = m->room[2];
   load(m, l->qkv, m->room[3]);
   load(m, l->probabilities, m->room[4]);
   attention_backward(&s, d, m->room[3], m->room[4], dqkv);
@@ -242,7 +242,7 @@ static void attention_gradients(gpt *m, const layer_activations *l) {
 static void layer_backward(gpt *m, int i) {
   const layer_activations *l = &m->layers[i];
   const int width = m->shape.width;
-  const size_t stream = (size_t)rows_of(m) * width * sizeof(real);
+  const size_t stream = (size_t)rows_of(m) * width * sizeof(float);
   memcpy(m->room[1], m->room[0], stream);
   linear_gradients(m, matrix(i, OUTPUT), vector(m, i, OUTPUT_BIAS), l->active, 4 * width, width);
   load(m, l->hidden, m->room[3]);
@@ -258,9 +258,9 @@ static void layer_backward(gpt *m, int i) {
 }
 
 /* From the logits to the last norm's input; the embedding's gradient, as the output matrix, stays in `embedding`. */
-static void head_backward(gpt *m, real *embedding) {
+static void head_backward(gpt *m, float *embedding) {
   const int width = m->shape.width, rows = rows_of(m);
-  real *d = m->room[2], *x = m->room[3], *d_up = m->room[4];
+  float *d = m->room[2], *x = m->room[3], *d_up = m->room[4];
   load(m, m->first_delta, d);
   load(m, m->normed, x);
   transpose(d, d_up, rows, BYTES);
@@ -268,16 +268,16 @@ static void head_backward(gpt *m, real *embedding) {
   load(m, m->weights[EMBEDDING], m->room[6]);
   product(d, m->room[6], m->room[1], rows, BYTES, width);
   pass(m, m->room[1], (int64_t)rows * width);
-  memset(m->room[0], 0, (size_t)rows * width * sizeof(real));
+  memset(m->room[0], 0, (size_t)rows * width * sizeof(float));
   norm_gradients(m, m->tensors - 2, m->output);
 }
 
-static void embed_backward(gpt *m, real *embedding) {
+static void embed_backward(gpt *m, float *embedding) {
   const int width = m->shape.width;
-  real *positions = m->room[1];
+  float *positions = m->room[1];
   memset(positions, 0, (size_t)m->shape.context * width * sizeof *positions);
   for (int i = 0; i < rows_of(m); i++) {
-    const real *d = m->room[0] + i * width;
+    const float *d = m->room[0] + i * width;
     for (int j = 0; j < width; j++) {
       embedding[m->tokens[i] * width + j] += d[j];
       positions[i % m->shape.context * width + j] += d[j];
@@ -288,7 +288,7 @@ static void embed_backward(gpt *m, real *embedding) {
 }
 
 void gpt_backward(gpt *m, gpt_gradients_fn ready, void *user) {
-  real *embedding = allocate((size_t)BYTES * m->shape.width, sizeof *embedding);
+  float *embedding = allocate((size_t)BYTES * m->shape.width, sizeof *embedding);
   head_backward(m, embedding);
   ready(user, m->tensors - 2, 2);
   for (int i = m->shape.layers - 1; i >= 0; i--) {

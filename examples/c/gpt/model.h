@@ -4,7 +4,7 @@
 /*
  * A decoder-only transformer over bytes, as GPT-2 has it: learnt positions, layer norms before attention and before the
  * feed-forward part, and an output matrix that is the embedding's. Weights, activations and gradients are all stored in
- * one dtype; every value that a function hands on is rounded to it, and sums run in reals, as tensor cores do it. It
+ * one dtype; every value that a function hands on is rounded to it, and sums run in fp32, as tensor cores do it. It
  * knows nothing of loss scaling: the caller provides the first gradient of the backward pass.
  */
 #include "device.h"
@@ -46,7 +46,7 @@ typedef struct gpt {
   unsigned char *tokens;
   /** Room for gradients that pass from layer to layer, and for operands. */
   gsc_tensor passing;
-  real *room[8];
+  float *room[8];
 } gpt;
 
 /** Called during the backward pass when gradients of tensors [first, first + count) are there. */
@@ -54,10 +54,10 @@ typedef void (*gpt_gradients_fn)(void *user, int first, int count);
 
 void gpt_create(gpt *m, const device *d, const gpt_shape *shape, int32_t dtype, int batch);
 void gpt_destroy(gpt *m);
-/** GPT-2's initial values for every tensor, values[i] of the size of weights[i] and of reals. */
+/** GPT-2's initial values for every tensor, values[i] of the size of weights[i] and of fp32. */
 void gpt_initial_values(const gpt *m, uint64_t seed, gsc_tensor *values);
 /** Fills the activations from batch * context tokens, and `logits` (batch * context x BYTES). */
-void gpt_forward(gpt *m, const unsigned char *tokens, real *logits);
+void gpt_forward(gpt *m, const unsigned char *tokens, float *logits);
 /** Fills grads from first_delta and the last forward pass, last layer first. */
 void gpt_backward(gpt *m, gpt_gradients_fn ready, void *user);
 

@@ -125,7 +125,7 @@ double trainer_step(trainer *t, const text *source) {
   for (t->pass = 0; t->pass < r->accumulate; t->pass++) {
     text_batch(source, &t->batches, r->batch, r->shape.context, t->tokens, t->targets);
     gpt_forward(&t->model, t->tokens, t->logits);
-    loss += cross_entropy(t->logits, t->targets, (real)(1.0 / r->mean_over), rows, BYTES);
+    loss += cross_entropy(t->logits, t->targets, (float)(1.0 / r->mean_over), rows, BYTES);
     /* Where loss scaling takes place: the first gradient is multiplied before it is rounded to fp16. */
     const gsc_tensor exact = tensor_of(t->logits, (int64_t)rows * BYTES);
     require(t->device, t->gsc->scaler_scale(t->scaler, &exact, &t->model.first_delta, 1, NULL), "scale");

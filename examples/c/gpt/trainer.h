@@ -55,7 +55,7 @@ typedef struct trainer {
   /** Pass of the current update. */
   int pass;
   unsigned char *tokens, *targets;
-  real *logits;
+  float *logits;
 } trainer;
 
 void trainer_create(trainer *t, const device *d, const recipe *r);
@@ -69,8 +69,5 @@ double trainer_evaluate(trainer *t, const text *source);
 int trainer_save(trainer *t, const char *path);
 /** Restores it into a trainer of the same recipe. The run goes on as if it had not stopped, bit for bit. */
 int trainer_load(trainer *t, const char *path);
-
-/** Writes `count` bytes that the model makes up to stdout. */
-void trainer_sample(trainer *t, int count);
 
 #endif

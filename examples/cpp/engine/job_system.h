@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An engine's job system: one thread per processor, each with a queue of ranges, from which idle threads steal. A
-// thread that waits for its jobs takes no others, because they might use data that it is changing.
+// An engine's job system: threads that take the jobs of all callers from one queue. A thread that waits for its jobs
+// takes no others, because they might use data that it is changing.
 #pragma once
 
 #include <gradscaler/api.h>
 
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -24,11 +22,11 @@ class JobSystem {
   JobSystem(const JobSystem &) = delete;
   JobSystem &operator=(const JobSystem &) = delete;
 
-  int threads() const { return static_cast<int>(members_.size()); }
+  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+  /// While no thread runs jobs.
   int64_t parallel_fors() const { return parallel_fors_; }
-  int64_t stolen() const { return stolen_; }
 
-  /// Runs body(argument, i) for i in [0, count). From the main thread or from a job. Allocates nothing.
+  /// Runs body(argument, i) for i in [0, count), from any thread or job. Allocates nothing.
   void parallel_for(int32_t count, gsc_task_fn body, void *argument);
   /// The library's hook; user is the JobSystem.
   static void hook(void *user, int32_t count, gsc_task_fn body, void *argument);
@@ -38,34 +36,20 @@ class JobSystem {
   struct Group {
     gsc_task_fn body;
     void *argument;
-    std::atomic<int32_t> left;
-  };
-  struct Range {
-    Group *group;
-    int32_t begin, end;
-  };
-  /// The owner pushes and pops at the back, thieves take from the front.
-  struct alignas(64) Member {
-    static constexpr int kCapacity = 256;
-    std::mutex mutex;
-    Range ranges[kCapacity];
-    unsigned front = 0, back = 0;
+    int32_t count;
+    Group *below;
+    int32_t begun = 0, ended = 0;
   };
 
-  bool push(Member &own, const Range &range);
-  /// Ranges of `group`, or of any if it is NULL.
-  bool pop(Member &own, const Group *group, Range *out);
-  bool steal(int thief, const Group *group, Range *out);
-  void run(Member &own, Range range);
-  void work(int index);
+  void run_next(Group &group, std::unique_lock<std::mutex> &lock);
+  void work();
 
-  std::vector<std::unique_ptr<Member>> members_;
-  std::vector<std::thread> workers_;
-  std::atomic<int> queued_{0}, sleeping_{0};
-  std::atomic<int64_t> stolen_{0}, parallel_fors_{0};
-  std::mutex sleep_mutex_;
-  std::condition_variable wake_;
+  std::mutex mutex_;  ///< guards everything below, and the groups
+  std::condition_variable wake_, ended_;
+  Group *groups_ = nullptr;
+  int64_t parallel_fors_ = 0;
   bool stop_ = false;
+  std::vector<std::thread> workers_;
 };
 
 }  // namespace engine

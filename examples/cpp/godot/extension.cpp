@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A native extension for Godot 3: a node that trains the policy of ../engine within a budget of each frame. The library
-// is loaded by loader.h, and gets Godot's allocator and Godot's threads. It shows scale and loss, and at the end
-// the frame times and whether the weights equal those of a plain run. If they do not, the engine's exit code is not 0.
+// A native extension for Godot 3: a node that trains the policy of ../engine within a budget of each frame, on the
+// thread of the scene. The library is loaded by loader.h, and gets Godot's allocator. It shows scale and loss, and at the
+// end the frame times and whether the weights equal those of a plain run. If they do not, the engine's exit code is not 0.
 #include <gradscaler/loader.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdarg>
-#include <gradscaler/adapters/shared_pool.hpp>
 #include <memory>
 
 #include "frame_times.h"
@@ -20,7 +18,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kWorkers = 2;
 constexpr int64_t kSteps = 100, kShowEvery = 20;
 constexpr double kBudgetUs = 2000.0;
 
@@ -40,7 +37,7 @@ __attribute__((format(printf, 1, 2))) void say(const char *format, ...) {
 /// godot_alloc as the library wants it: it takes an int and promises the alignment of malloc only. What it returned
 /// stands in front of the block.
 struct GodotMemory {
-  std::atomic<int64_t> requests{0};
+  int64_t requests = 0;
 
   static void *allocate(void *user, int64_t bytes, int64_t alignment) {
     ++static_cast<GodotMemory *>(user)->requests;
@@ -57,45 +54,6 @@ struct GodotMemory {
   engine::HostMemory hooks() { return {allocate, release, this}; }
 };
 
-/// Threads of Godot's (class Thread of scripts, _Thread inside), each in the method _worker of the node.
-class GodotThreads {
- public:
-  bool start(godot::Object *node) {
-    godot::MethodBind *init = g_godot.method("Reference", "init_ref"), *start = g_godot.method("_Thread", "start");
-    if (init == nullptr || start == nullptr) return false;
-    for (godot::Object *&thread : threads_) {
-      thread = g_godot.create("_Thread");
-      if (thread == nullptr) return false;
-      bool referenced = false;
-      g_godot.call(init, thread, nullptr, &referenced);
-      godot::Variant self = g_godot.variant(node), method = g_godot.variant("_worker");
-      const godot::Variant *arguments[] = {&self, &method};
-      godot::CallError error{};
-      godot::Variant result = g_godot.call(start, thread, arguments, 2, &error);
-      const bool started = error.error == 0 && g_godot.as_int(result) == 0;
-      for (godot::Variant *value : {&self, &method, &result}) g_godot.destroy(*value);
-      if (!started) return false;
-    }
-    return true;
-  }
-  /// Once the threads have been told to leave _worker.
-  void join() {
-    for (godot::Object *&thread : threads_) {
-      if (thread == nullptr) continue;
-      godot::CallError error{};
-      godot::Variant result = g_godot.call(g_godot.method("_Thread", "wait_to_finish"), thread, nullptr, 0, &error);
-      g_godot.destroy(result);
-      bool last = false;
-      g_godot.call(g_godot.method("Reference", "unreference"), thread, nullptr, &last);
-      if (last) g_godot.destroy(thread);
-      thread = nullptr;
-    }
-  }
-
- private:
-  godot::Object *threads_[kWorkers] = {};
-};
-
 class Trainer {
  public:
   explicit Trainer(godot::Object *node) : node_(node) {}
@@ -104,11 +62,10 @@ class Trainer {
     char message[1024];
     if (g_mismatch != nullptr) return fail(g_mismatch);
     if (!gsc_library_open(&g_library, nullptr, message, sizeof message)) return fail(message);
-    if (!threads_.start(node_)) return fail("Godot has started no threads");
     gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-    queue_.use_in(options, kWorkers + 1);
+    options.num_threads = 1;
     if (!training_.open(g_library.api, options)) return fail(training_.error());
-    say("gradscaler %s in Godot, %d of its threads", g_library.api->library_get_version(), kWorkers);
+    say("gradscaler %s in Godot", g_library.api->library_get_version());
     open_ = true;
   }
 
@@ -128,15 +85,7 @@ class Trainer {
     if (training_.steps() >= kSteps) finish();
   }
 
-  void work() {
-    ++arrived_;
-    queue_.work();
-  }
-
-  /// The node leaves the scene: its threads must be gone before it is.
   void exit_tree() {
-    queue_.stop();
-    threads_.join();
     training_.close();
     open_ = false;
   }
@@ -152,7 +101,6 @@ class Trainer {
     if (difference != nullptr) return fail(difference);
     if (requests_in_steps_ != 0) return fail("a step has allocated");
     if (!(training_.loss() < 0.5 * first_loss_)) return fail("the loss has not fallen");
-    if (arrived_ != kWorkers) return fail("not all of Godot's threads have come");
     say("done: %d steps, %d skipped, no allocation in a step, the bits of a plain run",
         static_cast<int>(training_.steps()), static_cast<int>(training_.skipped()));
     quit(0);
@@ -173,12 +121,9 @@ class Trainer {
 
   godot::Object *node_;
   GodotMemory memory_;
-  gradscaler::WorkQueue queue_;
-  GodotThreads threads_;
   engine::Training training_{memory_.hooks()};
   engine::FrameTimes times_{"training in _process", 100000};
   bool open_ = false;
-  std::atomic<int> arrived_{0};
   int64_t requests_in_steps_ = 0;
   double first_loss_ = 0.0;
 };
@@ -210,7 +155,6 @@ EXPORT void godot_nativescript_init(void *handle) {
       {[](godot::Object *, void *, void *trainer) { delete static_cast<Trainer *>(trainer); }, nullptr, nullptr});
   script.register_method(handle, "Trainer", "_ready", {0}, {call<&Trainer::ready>, nullptr, nullptr});
   script.register_method(handle, "Trainer", "_process", {0}, {call<&Trainer::process>, nullptr, nullptr});
-  script.register_method(handle, "Trainer", "_worker", {0}, {call<&Trainer::work>, nullptr, nullptr});
   script.register_method(handle, "Trainer", "_exit_tree", {0}, {call<&Trainer::exit_tree>, nullptr, nullptr});
 }
 }

@@ -18,9 +18,6 @@ struct alignas(8) Variant {
 struct alignas(8) String {
   unsigned char bytes[8];
 };
-struct CallError {
-  int error, argument, expected;
-};
 struct Version {
   unsigned major, minor;
 };
@@ -98,23 +95,6 @@ class Api {
     function<void (*)(Variant *)>(509)(&result);
     return result;
   }
-  Variant variant(int64_t value) const {
-    Variant result;
-    function<void (*)(Variant *, int64_t)>(512)(&result, value);
-    return result;
-  }
-  Variant variant(const char *utf8) const {
-    String text = string(utf8);
-    Variant result;
-    function<void (*)(Variant *, const String *)>(514)(&result, &text);
-    destroy(text);
-    return result;
-  }
-  Variant variant(const Object *object) const {
-    Variant result;
-    function<void (*)(Variant *, const Object *)>(527)(&result, object);
-    return result;
-  }
   int64_t as_int(const Variant &value) const { return function<int64_t (*)(const Variant *)>(539)(&value); }
   void destroy(Variant &value) const { function<void (*)(Variant *)>(570)(&value); }
 
@@ -130,22 +110,11 @@ class Api {
   void *alloc(int bytes) const { return function<void *(*)(int)>(738)(bytes); }
   void free(void *memory) const { function<void (*)(void *)>(740)(memory); }
 
-  /// A new object; those that count references have none yet.
-  Object *create(const char *class_name) const {
-    const auto constructor = function<Object *(*(*)(const char *))()>(735)(class_name);
-    return constructor != nullptr ? constructor() : nullptr;
-  }
-  void destroy(Object *object) const { function<void (*)(Object *)>(730)(object); }
   MethodBind *method(const char *class_name, const char *name) const {
     return function<MethodBind *(*)(const char *, const char *)>(732)(class_name, name);
   }
   void call(MethodBind *method, Object *object, const void **arguments, void *result) const {
     function<void (*)(MethodBind *, Object *, const void **, void *)>(733)(method, object, arguments, result);
-  }
-  /// With variants, and the defaults of what is left out.
-  Variant call(MethodBind *method, Object *object, const Variant *const *arguments, int count, CallError *error) const {
-    return function<Variant (*)(MethodBind *, Object *, const Variant *const *, int, CallError *)>(734)(
-        method, object, arguments, count, error);
   }
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package foreign;
 
+import static java.lang.foreign.MemorySegment.NULL;
 import static java.lang.foreign.ValueLayout.ADDRESS;
 import static java.lang.foreign.ValueLayout.JAVA_DOUBLE;
 import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
@@ -13,173 +14,105 @@ import java.lang.foreign.FunctionDescriptor;
 import java.lang.foreign.Linker;
 import java.lang.foreign.MemoryLayout;
 import java.lang.foreign.MemorySegment;
-import java.lang.foreign.StructLayout;
 import java.lang.foreign.SymbolLookup;
 import java.lang.invoke.MethodHandle;
 import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Map;
 
 /**
- * The C library from Java 22 and later without JNI and without jextract: one handle a function. For programs that
- * already work on memory segments and want nothing but the step; the package io.github.gradscaler has all of it.
- *
- * <p>Every function but the destructors returns a status, which is 0 or an error whose sentence this thread can ask for.
+ * The C library from Java 22 and later without JNI and without jextract. For programs that already work on memory
+ * segments and want nothing but the step; the package io.github.gradscaler has all of it. A program that counts
+ * microseconds keeps each handle in a static final field and calls its invokeExact.
  */
-public final class Foreign implements AutoCloseable {
-  /** tests/abi/layout.inc has sizes and offsets; the fields for later versions stay 0. */
-  private static final StructLayout TENSOR = MemoryLayout.structLayout(ADDRESS.withName("data"), JAVA_LONG.withName("count"),
-      JAVA_INT.withName("dtype"), MemoryLayout.paddingLayout(64 - 20));
-
-  public static final int FP16 = 1;
-  public static final int FP32 = 3;
+public final class Foreign {
+  private static final int FP16 = 1;
+  private static final int FP32 = 3;
   private static final int NORM_L2 = 2;
 
-  private static final Linker LINKER = Linker.nativeLinker();
-
-  private final Arena arena = Arena.ofShared();
   private final SymbolLookup symbols;
-  private final MethodHandle message;
-  private final MethodHandle createList;
-  private final MethodHandle clip;
-  private final MethodHandle step;
-  private final MethodHandle update;
-  private final MethodHandle getScale;
-  private final MemorySegment context;
+  private final Map<String, MethodHandle> handles = new HashMap<>();
+  private final MemorySegment out = Arena.ofAuto().allocate(ADDRESS);
 
-  public Foreign(Path library) {
-    symbols = SymbolLookup.libraryLookup(library, arena);
-    message = handle("gsc_error_get_message", FunctionDescriptor.of(ADDRESS));
-    createList = status("gsc_tensor_list_create", ADDRESS, ADDRESS, JAVA_LONG, ADDRESS, ADDRESS);
-    clip = status("gsc_scaler_clip_grad_norm", ADDRESS, ADDRESS, JAVA_DOUBLE, JAVA_INT, ADDRESS);
-    step = status("gsc_scaler_step", ADDRESS, ADDRESS, ADDRESS);
-    update = status("gsc_scaler_update", ADDRESS, ADDRESS);
-    getScale = status("gsc_scaler_get_scale_sync", ADDRESS, ADDRESS, ADDRESS);
-    final MethodHandle createContext = status("gsc_context_create", ADDRESS, ADDRESS);
-    context = make(out -> (int) createContext.invokeExact(MemorySegment.NULL, out)); // the defaults
+  private Foreign(Path library) {
+    symbols = SymbolLookup.libraryLookup(library, Arena.global());
   }
 
-  private MethodHandle handle(String name, FunctionDescriptor type) {
-    return LINKER.downcallHandle(symbols.find(name).orElseThrow(), type);
+  private static MemoryLayout layout(Object argument) {
+    return argument instanceof Integer ? JAVA_INT : argument instanceof Long ? JAVA_LONG
+        : argument instanceof Double ? JAVA_DOUBLE : ADDRESS;
   }
 
-  private MethodHandle status(String name, MemoryLayout... parameters) {
-    return handle(name, FunctionDescriptor.of(JAVA_INT, parameters));
-  }
-
-  private interface Call {
-    int run() throws Throwable;
-  }
-
-  private interface Maker {
-    int into(MemorySegment out) throws Throwable;
-  }
-
-  private void check(Call call) {
+  private Object invoke(String function, FunctionDescriptor type, Object... arguments) {
     try {
-      if (call.run() != 0) {
-        final MemorySegment text = (MemorySegment) message.invokeExact();
-        throw new IllegalArgumentException(text.reinterpret(Long.MAX_VALUE).getString(0));
-      }
-    } catch (RuntimeException | Error e) {
-      throw e;
+      return handles.computeIfAbsent(function, name -> Linker.nativeLinker().downcallHandle(
+          symbols.find(name).orElseThrow(), type)).invokeWithArguments(arguments);
     } catch (Throwable e) {
       throw new AssertionError(e);
     }
   }
 
-  private MemorySegment make(Maker maker) {
-    try (Arena local = Arena.ofConfined()) {
-      final MemorySegment out = local.allocate(ADDRESS);
-      check(() -> maker.into(out));
-      return out.get(ADDRESS, 0);
+  /** Every function but the destructors returns a status: 0, or an error whose sentence this thread can ask for. */
+  private void call(String function, Object... arguments) {
+    final MemoryLayout[] types = Arrays.stream(arguments).map(Foreign::layout).toArray(MemoryLayout[]::new);
+    if ((int) invoke(function, FunctionDescriptor.of(JAVA_INT, types), arguments) != 0) {
+      final var text = (MemorySegment) invoke("gsc_error_get_message", FunctionDescriptor.of(ADDRESS));
+      throw new IllegalArgumentException(text.reinterpret(Long.MAX_VALUE).getString(0));
     }
   }
 
-  /** A list of one array. */
-  public MemorySegment list(MemorySegment array, long count, int dtype) {
-    try (Arena local = Arena.ofConfined()) {
-      final MemorySegment tensor = local.allocate(TENSOR);
-      tensor.set(ADDRESS, 0, array);
-      tensor.set(JAVA_LONG, 8, count);
-      tensor.set(JAVA_INT, 16, dtype);
-      return make(out -> (int) createList.invokeExact(context, tensor, 1L, MemorySegment.NULL, out));
-    }
+  /** Calls a function whose last argument receives an object. */
+  private MemorySegment make(String function, Object... arguments) {
+    final Object[] all = Arrays.copyOf(arguments, arguments.length + 1);
+    all[arguments.length] = out;
+    call(function, all);
+    return out.get(ADDRESS, 0);
   }
 
-  /** AdamW with PyTorch's defaults, on lists that it keeps. */
-  public MemorySegment optimizer(MemorySegment params, MemorySegment grads) {
-    final MethodHandle create = status("gsc_optimizer_create", ADDRESS, ADDRESS, ADDRESS, ADDRESS, ADDRESS, ADDRESS,
-        JAVA_INT, ADDRESS);
-    final MemorySegment none = MemorySegment.NULL;
-    return make(out -> (int) create.invokeExact(context, none, params, grads, none, none, 0, out));
+  /** A list of one array. tests/abi/layout.inc has the offsets of gsc_tensor; the fields for later versions stay 0. */
+  private MemorySegment list(MemorySegment context, MemorySegment array, long count, int dtype) {
+    final MemorySegment tensor = Arena.ofAuto().allocate(64, 8);
+    tensor.set(ADDRESS, 0, array);
+    tensor.set(JAVA_LONG, 8, count);
+    tensor.set(JAVA_INT, 16, dtype);
+    return make("gsc_tensor_list_create", context, tensor, 1L, NULL);
   }
 
-  /** A loss scale as PyTorch's, from 65536. */
-  public MemorySegment scaler() {
-    final MethodHandle create = status("gsc_scaler_create", ADDRESS, ADDRESS, ADDRESS);
-    return make(out -> (int) create.invokeExact(context, MemorySegment.NULL, out));
-  }
-
-  public void clipGradNorm(MemorySegment scaler, MemorySegment grads, double maxNorm) {
-    check(() -> (int) clip.invokeExact(scaler, grads, maxNorm, NORM_L2, MemorySegment.NULL));
-  }
-
-  public void step(MemorySegment scaler, MemorySegment optimizer) {
-    check(() -> (int) step.invokeExact(scaler, optimizer, MemorySegment.NULL));
-  }
-
-  public void update(MemorySegment scaler) {
-    check(() -> (int) update.invokeExact(scaler, MemorySegment.NULL));
-  }
-
-  public float scale(MemorySegment scaler) {
-    try (Arena local = Arena.ofConfined()) {
-      final MemorySegment out = local.allocate(JAVA_FLOAT);
-      check(() -> (int) getScale.invokeExact(scaler, out, MemorySegment.NULL));
-      return out.get(JAVA_FLOAT, 0);
-    }
-  }
-
-  /** Of "tensor_list", "optimizer" or "scaler", in any order. */
-  public void destroy(String kind, MemorySegment object) {
-    try {
-      handle("gsc_" + kind + "_destroy", FunctionDescriptor.ofVoid(ADDRESS)).invokeExact(object);
-    } catch (Throwable e) {
-      throw new AssertionError(e);
-    }
-  }
-
-  @Override
-  public void close() {
-    destroy("context", context);
-    arena.close(); // unloads the library
+  private float scale(MemorySegment scaler) {
+    call("gsc_scaler_get_scale_sync", scaler, out, NULL);
+    return out.get(JAVA_FLOAT, 0);
   }
 
   /** Fits w to 3 with fp16 gradients of (w - 3)^2 times the scale, which overflow at first. Argument: the library. */
   public static void main(String[] args) {
-    try (Foreign library = new Foreign(Path.of(args[0])); Arena arena = Arena.ofConfined()) {
-      final MemorySegment weight = arena.allocate(JAVA_FLOAT);
-      final MemorySegment gradient = arena.allocate(2, 2);
-      final MemorySegment params = library.list(weight, 1, FP32);
-      final MemorySegment grads = library.list(gradient, 1, FP16);
-      final MemorySegment optimizer = library.optimizer(params, grads);
-      final MemorySegment scaler = library.scaler();
-      for (int i = 0; i < 6000; i++) {
-        final float exact = 2 * (weight.get(JAVA_FLOAT, 0) - 3) * library.scale(scaler);
-        gradient.set(JAVA_SHORT, 0, Float.floatToFloat16(exact));
-        library.clipGradNorm(scaler, grads, 1.0);
-        library.step(scaler, optimizer);
-        library.update(scaler);
-      }
-      System.out.printf("w %.4f, scale %.0f%n", weight.get(JAVA_FLOAT, 0), library.scale(scaler));
-      try {
-        library.list(weight, -1, FP32);
-      } catch (IllegalArgumentException e) {
-        System.out.println("refused: " + e.getMessage());
-      }
-      library.destroy("scaler", scaler);
-      library.destroy("optimizer", optimizer);
-      library.destroy("tensor_list", grads);
-      library.destroy("tensor_list", params);
+    final Foreign library = new Foreign(Path.of(args[0]));
+    final MemorySegment weight = Arena.ofAuto().allocate(JAVA_FLOAT);
+    final MemorySegment gradient = Arena.ofAuto().allocate(JAVA_SHORT);
+    final MemorySegment context = library.make("gsc_context_create", NULL); // the defaults: the CPU
+    final MemorySegment params = library.list(context, weight, 1, FP32);
+    final MemorySegment grads = library.list(context, gradient, 1, FP16);
+    // AdamW and a loss scale with PyTorch's defaults.
+    final MemorySegment optimizer = library.make("gsc_optimizer_create", context, NULL, params, grads, NULL, NULL, 0);
+    final MemorySegment scaler = library.make("gsc_scaler_create", context, NULL);
+    for (int i = 0; i < 6000; i++) {
+      final float exact = 2 * (weight.get(JAVA_FLOAT, 0) - 3) * library.scale(scaler);
+      gradient.set(JAVA_SHORT, 0, Float.floatToFloat16(exact));
+      library.call("gsc_scaler_clip_grad_norm", scaler, grads, 1.0, NORM_L2, NULL);
+      library.call("gsc_scaler_step", scaler, optimizer, NULL);
+      library.call("gsc_scaler_update", scaler, NULL);
     }
+    System.out.printf("w %.4f, scale %.0f%n", weight.get(JAVA_FLOAT, 0), library.scale(scaler));
+    try {
+      library.list(context, weight, -1, FP32);
+    } catch (IllegalArgumentException e) {
+      System.out.println("refused: " + e.getMessage());
+    }
+    // In any order.
+    final Map<String, MemorySegment> objects =
+        Map.of("scaler", scaler, "optimizer", optimizer, "tensor_list", grads, "context", context);
+    objects.forEach((kind, object) ->
+        library.invoke("gsc_" + kind + "_destroy", FunctionDescriptor.ofVoid(ADDRESS), object));
+    library.invoke("gsc_tensor_list_destroy", FunctionDescriptor.ofVoid(ADDRESS), params);
   }
 }

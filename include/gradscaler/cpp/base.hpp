@@ -14,6 +14,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 /// 1 if failing calls throw, 0 in programs compiled without exceptions. All files of a program must agree.
 #if defined(__cpp_exceptions) || defined(_CPPUNWIND)
@@ -85,6 +86,16 @@ inline void check(gsc_status status) {
   details.struct_size = sizeof details;
   gsc_error_get_last(&details);
   fail(Error(details, gsc_error_get_message()));
+}
+
+/// What a getter of C writes for an object.
+template <typename Object, typename Value, typename... Rest>
+Value read(gsc_status (*getter)(Object *, Value *, Rest...), std::type_identity_t<Object> *object,
+           std::type_identity_t<Rest>... rest) {
+  Value value{};
+  if constexpr (requires { value.struct_size; }) value.struct_size = sizeof value;
+  check(getter(object, &value, rest...));
+  return value;
 }
 
 struct Destroy {

@@ -20,38 +20,21 @@ struct ScalerOptions {
   /// GSC_SCALER_* bits.
   uint32_t flags = 0;
   // gen-api: fields gsc_scaler_options
-  /// First scale, finite and > 0, within min_scale and max_scale. Default 65536.
   float init_scale = 65536.0f;
-  /// Floor of the scale; 0: none. Default 0. A scale that GradScaler::set_scale sets below it stays until it grows.
   float min_scale = 0.0f;
-  /// Ceiling of the scale; 0: none. Default 0.
   float max_scale = 0.0f;
-  /// Clean steps between growths, >= 1. Default 2000.
   int32_t growth_interval = 2000;
-  /// Growth multiplies the scale by this, > 1. Refused if init_scale rounds back to itself. Default 2.
   double growth_factor = 2.0;
-  /// Backoff multiplies the scale by this, in (0, 1). Refused if init_scale rounds back to itself. Default 0.5.
   double backoff_factor = 0.5;
-  /// False: disabled. The scale is 1, gradients are not checked, every step is applied. Default true.
   bool enabled = true;
-  /// Overflows until the scale backs off, >= 1. Default 1: each overflow.
   int32_t hysteresis = 1;
-  /// When the count of overflows starts again: HysteresisRefill. Default HysteresisRefill::on_growth.
   HysteresisRefill hysteresis_refill = HysteresisRefill::on_growth;
-  /// The clean step that grows: GrowthTiming. Default GrowthTiming::at_interval.
   GrowthTiming growth_timing = GrowthTiming::at_interval;
-  /// Back off only if overflows / updates since the last rescale >= this, in [0, 1] (fairseq). Default 0.
   double overflow_tolerance = 0.0;
-  /// While the scale is below this, recovery_interval replaces growth_interval (NVIDIA Modulus); 0: never. Default 0.
   float recovery_threshold = 0.0f;
-  /// See recovery_threshold; >= 1 if that is set. Default 0.
   int32_t recovery_interval = 0;
-  /// What happens at the floor: FloorAction. Default FloorAction::clamp.
   FloorAction floor_action = FloorAction::clamp;
-  /// Consecutive skipped updates at the floor until it is reported, >= 1. Default 1.
   int32_t floor_patience = 1;
-  /// Updates kept in the history ring, 0..2^20. Creation allocates 32 bytes of device memory for each. Default 16,
-  /// which shows what led to a skip. To plot the scale, give the number of steps between two reads.
   int32_t history_capacity = 16;
   // gen-api: end
 
@@ -65,48 +48,38 @@ struct ScalerOptions {
     gsc_scaler_options c{};
     detail::check(gsc_scaler_options_init(&c, sizeof c, GSC_PRESET_TORCH));
     c.flags = flags;
-    // gen-api: to_c gsc_scaler_options
-    c.init_scale = init_scale;
-    c.min_scale = min_scale;
-    c.max_scale = max_scale;
-    c.growth_interval = growth_interval;
-    c.growth_factor = growth_factor;
-    c.backoff_factor = backoff_factor;
-    c.enabled = enabled ? 1 : 0;
-    c.hysteresis = hysteresis;
-    c.hysteresis_refill = static_cast<int32_t>(hysteresis_refill);
-    c.growth_timing = static_cast<int32_t>(growth_timing);
-    c.overflow_tolerance = overflow_tolerance;
-    c.recovery_threshold = recovery_threshold;
-    c.recovery_interval = recovery_interval;
-    c.floor_action = static_cast<int32_t>(floor_action);
-    c.floor_patience = floor_patience;
-    c.history_capacity = history_capacity;
-    // gen-api: end
+    visit_fields(*this, c, []<typename C>(const auto &field, C &out) { out = static_cast<C>(field); });
     return c;
   }
   static ScalerOptions from_c(const gsc_scaler_options &c) {
     ScalerOptions options;
     options.flags = c.flags;
-    // gen-api: from_c gsc_scaler_options
-    options.init_scale = c.init_scale;
-    options.min_scale = c.min_scale;
-    options.max_scale = c.max_scale;
-    options.growth_interval = c.growth_interval;
-    options.growth_factor = c.growth_factor;
-    options.backoff_factor = c.backoff_factor;
-    options.enabled = c.enabled != 0;
-    options.hysteresis = c.hysteresis;
-    options.hysteresis_refill = static_cast<HysteresisRefill>(c.hysteresis_refill);
-    options.growth_timing = static_cast<GrowthTiming>(c.growth_timing);
-    options.overflow_tolerance = c.overflow_tolerance;
-    options.recovery_threshold = c.recovery_threshold;
-    options.recovery_interval = c.recovery_interval;
-    options.floor_action = static_cast<FloorAction>(c.floor_action);
-    options.floor_patience = c.floor_patience;
-    options.history_capacity = c.history_capacity;
-    // gen-api: end
+    visit_fields(options, c,
+                 []<typename Field>(Field &field, const auto &value) { field = static_cast<Field>(value); });
     return options;
+  }
+
+ private:
+  template <typename Options, typename C, typename Visit>
+  static void visit_fields(Options &options, C &c, const Visit &visit) {
+    // gen-api: pairs gsc_scaler_options
+    visit(options.init_scale, c.init_scale);
+    visit(options.min_scale, c.min_scale);
+    visit(options.max_scale, c.max_scale);
+    visit(options.growth_interval, c.growth_interval);
+    visit(options.growth_factor, c.growth_factor);
+    visit(options.backoff_factor, c.backoff_factor);
+    visit(options.enabled, c.enabled);
+    visit(options.hysteresis, c.hysteresis);
+    visit(options.hysteresis_refill, c.hysteresis_refill);
+    visit(options.growth_timing, c.growth_timing);
+    visit(options.overflow_tolerance, c.overflow_tolerance);
+    visit(options.recovery_threshold, c.recovery_threshold);
+    visit(options.recovery_interval, c.recovery_interval);
+    visit(options.floor_action, c.floor_action);
+    visit(options.floor_patience, c.floor_patience);
+    visit(options.history_capacity, c.history_capacity);
+    // gen-api: end
   }
 };
 
@@ -171,9 +144,7 @@ class GradScaler : public detail::Handle<gsc_scaler> {
   // Looking at it.
 
   float get_scale_sync(gsc_stream stream = nullptr) const {
-    float scale = 0.0f;
-    detail::check(gsc_scaler_get_scale_sync(get(), &scale, stream));
-    return scale;
+    return detail::read(gsc_scaler_get_scale_sync, get(), stream);
   }
   /// Null: all lists of the last update. Throws at the floor under FloorAction::error; the overload below has the
   /// report.
@@ -211,20 +182,12 @@ class GradScaler : public detail::Handle<gsc_scaler> {
   // Checkpoints, options and ranks.
 
   gsc_scaler_state get_state_sync(gsc_stream stream = nullptr) {
-    gsc_scaler_state state{};
-    state.struct_size = sizeof state;
-    detail::check(gsc_scaler_get_state_sync(get(), &state, stream));
-    return state;
+    return detail::read(gsc_scaler_get_state_sync, get(), stream);
   }
   void set_state(const gsc_scaler_state &state, gsc_stream stream = nullptr) {
     detail::check(gsc_scaler_set_state(get(), &state, stream));
   }
-  ScalerOptions get_options() const {
-    gsc_scaler_options c{};
-    c.struct_size = sizeof c;
-    detail::check(gsc_scaler_get_options(get(), &c));
-    return ScalerOptions::from_c(c);
-  }
+  ScalerOptions get_options() const { return ScalerOptions::from_c(detail::read(gsc_scaler_get_options, get())); }
   void set_options(const ScalerOptions &options, gsc_stream stream = nullptr) {
     const gsc_scaler_options c = options.to_c();
     detail::check(gsc_scaler_set_options(get(), &c, stream));

@@ -93,11 +93,7 @@ namespace detail {
 template <typename List>
 class ListCalls {
  public:
-  int64_t get_count() const {
-    int64_t count = 0;
-    check(gsc_tensor_list_get_count(list(), &count));
-    return count;
-  }
+  int64_t get_count() const { return read(gsc_tensor_list_get_count, list()); }
   Tensor get_tensor(int64_t index) const {
     Tensor tensor{};
     check(gsc_tensor_list_get_tensor(list(), index, &tensor));

@@ -41,30 +41,5 @@ namespace Gradscaler.Tests
         Assert.That(Half.IsPositiveInfinity(narrow[3]));
       }
     }
-
-    [Test]
-    public void GradientsAreStepped()
-    {
-      var weights = new float[3];
-      var gradients = new Half[3];
-      using (Context context = Context.Cpu(1))
-      using (var parameters = new TensorList(context, Tensor.Of(weights)))
-      using (var grads = new TensorList(context, Tensor.Of(gradients)))
-      using (var optimizer = new Optimizer(context, new OptimizerOptions(OptimizerKind.Sgd) { Lr = 1 }, parameters,
-                                           grads))
-      using (var scaler = new GradScaler(context, new ScalerOptions { InitScale = 8 }))
-      {
-        gradients[0] = (Half)8;
-        gradients[1] = (Half)(-4);
-        scaler.Step(optimizer);
-        scaler.Update();
-        Assert.That(weights, Is.EqualTo(new[] { -1, 0.5f, 0 }));
-        gradients[2] = Half.NaN;
-        scaler.Step(optimizer);
-        scaler.Update();
-        Assert.That(weights, Is.EqualTo(new[] { -1, 0.5f, 0 }));
-        Assert.That(scaler.GetScale(), Is.EqualTo(4));
-      }
-    }
   }
 }

@@ -123,8 +123,8 @@ uint32_t shuffle(Thread &t, uint32_t value, uint32_t c, uint32_t mask, bool &ok,
 
 void start(Block &block, int slot, int64_t index, int64_t blocks, int threads, int multiprocessors) {
   // In place, because the memory of a block is large and used again.
-  block.threads.assign(static_cast<std::size_t>(threads), Thread{});
-  block.warps.assign(static_cast<std::size_t>((threads + kLanes - 1) / kLanes), Warp{});
+  block.threads.assign(threads, Thread{});
+  block.warps.assign((threads + kLanes - 1) / kLanes, Warp{});
   block.arrived = 0;
   block.alive = threads;
   block.site = -1;
@@ -133,21 +133,21 @@ void start(Block &block, int slot, int64_t index, int64_t blocks, int threads, i
   block.fenced_at = 0;
   block.seen.clear();
   // What is not written is not zero.
-  block.shared.assign(static_cast<std::size_t>(running->shared_bytes), static_cast<char>(0xcd));
+  block.shared.assign(running->shared_bytes, static_cast<char>(0xcd));
   block.touches.assign(block.shared.size(), Touch{});
   block.multiprocessor = static_cast<int>(index % multiprocessors);
   for (int i = 0; i < threads; ++i) {
-    Thread &t = block.threads[static_cast<std::size_t>(i)];
+    Thread &t = block.threads[i];
     t.index = static_cast<uint32_t>(i);
     t.block_threads = static_cast<uint32_t>(threads);
     t.block_index = static_cast<uint32_t>(index);
     t.grid_blocks = static_cast<uint32_t>(blocks);
     t.lane = i % kLanes;
     t.block = &block;
-    t.warp = &block.warps[static_cast<std::size_t>(i / kLanes)];
+    t.warp = &block.warps[i / kLanes];
     t.warp->alive |= 1U << t.lane;
     t.budget = run_length();
-    emulation::prepare(t.left, stacks[static_cast<std::size_t>(slot * kMaxThreads + i)], kStackBytes, fiber_main);
+    emulation::prepare(t.left, stacks[slot * kMaxThreads + i], kStackBytes, fiber_main);
     make_ready(t);
   }
 }
@@ -165,18 +165,18 @@ void reserve_stacks(std::size_t count) {
 void run_grid(int64_t blocks, int threads, int multiprocessors) {
   const int slots = static_cast<int>(std::min<int64_t>(blocks, kResidentBlocks));
   reserve_stacks(static_cast<std::size_t>(slots * kMaxThreads));
-  std::vector<int64_t> sequence(static_cast<std::size_t>(blocks));
+  std::vector<int64_t> sequence(blocks);
   std::iota(sequence.begin(), sequence.end(), int64_t{0});
   std::shuffle(sequence.begin(), sequence.end(), generator);
   static std::vector<Block> all(kResidentBlocks);
-  const std::span resident(all.data(), static_cast<std::size_t>(slots));
+  const std::span resident(all.data(), slots);
   std::size_t next = 0;
   // In some launches stores leave soon, in others hardly before a fence.
   const uint64_t drain_every = uint64_t{4} << 3 * (generator() % 4);
   const Block *starved = &resident[generator() % resident.size()];
   runnable.clear();
   for (int slot = 0; slot < slots; ++slot) {
-    start(resident[static_cast<std::size_t>(slot)], slot, sequence[next++], blocks, threads, multiprocessors);
+    start(resident[slot], slot, sequence[next++], blocks, threads, multiprocessors);
   }
   while (!runnable.empty()) {
     // For a while one block hardly runs, and the others overtake it wherever it stands.
@@ -345,8 +345,7 @@ cudaError_t launch(const void *address, int64_t blocks, int threads, cudaStream_
   ++ptx::launches;
   alignas(16) char parameters[4096] = {};
   for (int i = 0; i < kernel.parameter_count; ++i) {
-    std::memcpy(parameters + kernel.parameters[i].offset, arguments[i],
-                static_cast<std::size_t>(kernel.parameters[i].size));
+    std::memcpy(parameters + kernel.parameters[i].offset, arguments[i], kernel.parameters[i].size);
   }
   const MemoryAccess access;
   ptx::running = &kernel;

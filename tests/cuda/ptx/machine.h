@@ -51,7 +51,7 @@ struct Thread {
   bool done;
 
   /// Generic address of the block's shared memory.
-  [[nodiscard]] uint64_t shared_address() const;
+  uint64_t shared_address() const;
 };
 
 struct Parameter {

@@ -140,7 +140,7 @@ void drain_one(Block &block, std::size_t i) {
   remember(block, address);
   *byte_at(address) = it->second.value;
   // A thread reads what it has written itself, also once it has left the buffer.
-  Cache &cache = multiprocessors[static_cast<std::size_t>(block.multiprocessor)].l1;
+  Cache &cache = multiprocessors[block.multiprocessor].l1;
   const auto line = cache.sectors.find(sector_of(address));
   if (line != cache.sectors.end()) line->second[address % kSectorBytes] = it->second.value;
   block.pending.erase(it);
@@ -214,7 +214,7 @@ void weak_load(Thread &t, Cache &cache, uintptr_t address, uint8_t *to, std::siz
 
 void weak_store(Thread &t, uintptr_t address, const uint8_t *from, std::size_t bytes) {
   Block &block = *t.block;
-  Cache &cache = multiprocessors[static_cast<std::size_t>(block.multiprocessor)].l1;
+  Cache &cache = multiprocessors[block.multiprocessor].l1;
   for (std::size_t i = 0; i < bytes; ++i) {
     const uintptr_t a = address + i;
     const Pending store{from[i], t.index, block.epoch};
@@ -232,7 +232,7 @@ void load(Thread &t, Cache Multiprocessor::*cache, uintptr_t address, void *to, 
   tick(t);
   require_global(t, address, bytes, site);
   if (options().weak && !is_constant(address)) {
-    Multiprocessor &m = multiprocessors[static_cast<std::size_t>(t.block->multiprocessor)];
+    Multiprocessor &m = multiprocessors[t.block->multiprocessor];
     weak_load(t, m.*cache, address, static_cast<uint8_t *>(to), bytes);
   } else {
     std::memcpy(to, byte_at(address), bytes);
@@ -249,7 +249,7 @@ bool is_shared(const Thread &t, uintptr_t address) {
 uint64_t Thread::shared_address() const { return reinterpret_cast<uintptr_t>(block->shared.data()); }
 
 void reset_caches(int count) {
-  multiprocessors.assign(static_cast<std::size_t>(count), Multiprocessor{});
+  multiprocessors.assign(count, Multiprocessor{});
   history.clear();
   written_at.fill(0);
 }
@@ -330,7 +330,7 @@ void fence(Thread &t, int site) {
   // Fences are cumulative: also what other threads wrote before a barrier at which this one met them.
   drain_if(*t.block,
            [&](uintptr_t, const Pending &store) { return store.thread == t.index || store.epoch != t.block->epoch; });
-  multiprocessors[static_cast<std::size_t>(t.block->multiprocessor)].l1.sectors.clear();
+  multiprocessors[t.block->multiprocessor].l1.sectors.clear();
   t.fenced_at = history.size();
 }
 

@@ -10,7 +10,7 @@ compiled into, all instances of a template together; it dies if a run with one o
 memory, fails. The run that noticed it last time, according to mutants.md, comes first. Exits with 1 if a mutant
 survives that is not in EXPECTED with a reason, or if one dies that is. --report also writes the results as a Markdown
 table. --quick takes seconds: the two barriers at the ticket of a grid's last block, which the test Ticket must notice,
-and that mutants.md has a row for each mutant of this target (line numbers may differ).
+and that mutants.md has a row for each mutant of this target.
 """
 import collections
 import concurrent.futures
@@ -71,19 +71,13 @@ def run(executable, tests="*", **environment):
         return "", ""
     for line in result.stderr.splitlines():
         if line.startswith("ptx: "):
-            return last_test(result.stdout), shorten(line)
+            return last_test(result.stdout), line
     return last_test(result.stdout), "other results than the CPU's"
 
 
 def last_test(output):
     started = re.findall(r"^\[ RUN      \] (\S+)", output, flags=re.M)
     return started[-1] if started else "?"
-
-
-def shorten(line):
-    """The machine's message, without kernel, address and thread."""
-    line = re.sub(r"^ptx: .*?: (?=race|deadlock|a |not |access|misaligned)", "", line)
-    return re.sub(r": \d+ bytes at .*? in ", ", ", line)
 
 
 def sites(executable):
@@ -111,7 +105,7 @@ def missing_rows(executable):
     """Mutants of which the report has no row, as "file `text` kernel"."""
     heading = rf"^## .*\bcompute_{executable.rsplit('.', 1)[-1]}\b.*$"
     section = re.split(heading, REPORT.read_text(), maxsplit=1, flags=re.M)[1].partition("\n## ")[0]
-    reported = collections.Counter(re.findall(r"^\| (\S+):\d+ \| (`.*?`) \| (\w+) \|", section, flags=re.M))
+    reported = collections.Counter(re.findall(r"^\| (\S+) \| (`.*?`) \| (\w+) \|", section, flags=re.M))
     present = collections.Counter((place.rsplit(":", 1)[0], f"`{text_of(place)}`", kernel)
                                   for place, _, kernel in sites(executable))
     return sorted(" ".join(row) for row in present - reported)
@@ -144,8 +138,8 @@ def quick(executable):
 
 def noticed_before(place, kernel):
     """The runs that noticed this mutant according to the report: (test, how memory was, seed)."""
-    line = rf"{re.escape(place.rsplit(':', 1)[0])}:\d+ \| `{re.escape(text_of(place))}`"
-    rows = rf"^\| {line} \| {kernel} \| dies \| (\S+) \|.*\| (strong|weak) (\d+) \|$"
+    row = re.escape(f"| {place.rsplit(':', 1)[0]} | `{text_of(place)}` | {kernel} | ")
+    rows = rf"^{row}(\S+) \| (strong|weak) (\d+) \|$"
     return list(dict.fromkeys(re.findall(rows, REPORT.read_text(), flags=re.M)))
 
 
@@ -182,9 +176,9 @@ def main():
     wrong = mutants = 0
     targets = {}  # by their rows: those with the same rows share a table
     table = ["# Barriers and fences left out one by one", "",
-             f"Written by `scripts/ptx mutants`, with nvcc {nvcc_of(arguments[0])}. A mutant dies if a test fails or",
-             "the machine stops it; the run that did so is named. A kernel stands for all instances of its template.",
-             ""]
+             f"Written by `scripts/ptx mutants`, with nvcc {nvcc_of(arguments[0])}. Each row names the first run in",
+             "which a test fails or the machine stops, or none for the reason in EXPECTED of mutate.py. A kernel",
+             "stands for all instances of its template.", ""]
     workers = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
     for executable in arguments:
         target = executable.rsplit(".", 1)[-1]
@@ -203,13 +197,13 @@ def main():
                 wrong += 1
                 verdict += ", UNEXPECTED"
             test, outcome, memory, seed = killed or ("", reason or "", "", "")
-            rows.append(f"| {place} | `{text_of(place)}` | {kernel} | {verdict} | {test} | {outcome} | "
-                        f"{memory} {seed} |")
+            rows.append(f"| {place.rsplit(':', 1)[0]} | `{text_of(place)}` | {kernel} |"
+                        + (f" {test} | {memory} {seed} |" if killed else " | |"))
             print(f"{target}  {place:<28} {what:<9} {kernel:<16} {verdict:<18} {test} {outcome}", flush=True)
         targets.setdefault(tuple(rows), []).append(f"compute_{target}")
     for rows, names in targets.items():
-        table += [f"## {', '.join(names)}", "", "| source line | left out | of | | noticed by | as | memory, seed |",
-                  "|---|---|---|---|---|---|---|", *rows, ""]
+        table += [f"## {', '.join(names)}", "", "| file | left out | of | noticed by | memory, seed |",
+                  "|---|---|---|---|---|", *rows, ""]
     table.append(f"{mutants} mutants, {wrong} not as expected.")
     print(table[-1])
     if report is not None:

@@ -10,6 +10,7 @@ that access memory, wait at a barrier or order memory become calls of machine.h,
 the file's table of source lines; arithmetic is in instructions.h.
 """
 import dataclasses
+import functools
 import pathlib
 import re
 import sys
@@ -22,7 +23,17 @@ CPP_TYPES = {
     "b64": "uint64_t", "u64": "uint64_t", "s64": "int64_t",
     "f32": "float", "f64": "double",
 }
-SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^"}
+# Instructions whose result is an expression of their operands: in floating point, those of ROUNDED to nearest, and of
+# integers, those of WRAPPING unsigned.
+FLOAT = {"add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "div": "{} / {}", "fma": "std::fma({}, {}, {})",
+         "sqrt": "std::sqrt({})", "rcp": "static_cast<{type}>(1) / {}", "abs": "std::fabs({})", "neg": "-{}",
+         "min": "smaller<{type}>({}, {})", "max": "larger<{type}>({}, {})"}
+ROUNDED = {"add", "sub", "mul", "div", "fma", "sqrt", "rcp"}
+INTEGER = {"add": "{} + {}", "sub": "{} - {}", "and": "{} & {}", "or": "{} | {}", "xor": "{} ^ {}", "not": "~{}",
+           "neg": "0 - {}", "div": "divide<{type}>({}, {})", "rem": "remainder<{type}>({}, {})",
+           "min": "smaller<{type}>({}, {})", "max": "larger<{type}>({}, {})"}
+WRAPPING = {"add", "sub", "and", "or", "xor", "not", "neg"}
+PREDICATE = {"and": "{} && {}", "or": "{} || {}", "xor": "{} != {}", "not": "!{}"}
 INTEGER_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 FLOAT_COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"}
 CACHE_HINTS = {"cs", "cg", "L1::no_allocate"}
@@ -284,7 +295,7 @@ class Writer:
         name, kind = parts[0], parts[-1]
         method = getattr(self, "do_" + name, None)
         if method is None:
-            raise Unknown(match[3])
+            method = functools.partial(self.arithmetic, name)
         return guard + "{ " + method(parts[1:], kind, operands) + " }"
 
     @staticmethod
@@ -406,27 +417,21 @@ class Writer:
             value += " - t.shared_address()" if "to" in modifiers else " + t.shared_address()"
         return self.write(operands[0], value, "u64")
 
-    def float_binary(self, name, modifiers, kind, operands):
-        self.only(modifiers, "rn", kind)
-        if "rn" not in modifiers:
-            raise Unknown(f"{name} without rounding")
-        return self.write(operands[0], f"{self.read(operands[1], kind)} {SIGNS[name]} {self.read(operands[2], kind)}",
-                          kind)
-
-    def integer_binary(self, name, modifiers, kind, operands):
-        self.only(modifiers, kind)
-        u = unsigned(kind)
-        return self.write(operands[0], f"{self.read(operands[1], u)} {SIGNS[name]} {self.read(operands[2], u)}", u)
-
-    def do_add(self, modifiers, kind, operands):
-        return (self.float_binary if is_float(kind) else self.integer_binary)("add", modifiers, kind, operands)
-
-    def do_sub(self, modifiers, kind, operands):
-        return (self.float_binary if is_float(kind) else self.integer_binary)("sub", modifiers, kind, operands)
+    def arithmetic(self, name, modifiers, kind, operands):
+        """An instruction of the tables."""
+        if kind == "pred":
+            return f"{operands[0][1:]} = {PREDICATE[name].format(*(x[1:] for x in operands[1:]))};"
+        rounding = ["rn"] if is_float(kind) and name in ROUNDED else []
+        if modifiers[:-1] != rounding:
+            raise Unknown(f"{name}." + ".".join(modifiers))
+        k = unsigned(kind) if not is_float(kind) and name in WRAPPING else kind
+        template = (FLOAT if is_float(kind) else INTEGER)[name]
+        values = [self.read(x, k) for x in operands[1:]]
+        return self.write(operands[0], template.format(*values, type=CPP_TYPES[k]), k)
 
     def do_mul(self, modifiers, kind, operands):
         if is_float(kind):
-            return self.float_binary("mul", modifiers, kind, operands)
+            return self.arithmetic("mul", modifiers, kind, operands)
         return self.multiply(modifiers, kind, operands, None)
 
     def do_mad(self, modifiers, kind, operands):
@@ -443,54 +448,12 @@ class Writer:
             product += f" + {self.read(addend, unsigned(wide))}"
         return self.write(operands[0], product, unsigned(wide))
 
-    def do_div(self, modifiers, kind, operands):
-        if is_float(kind):
-            return self.float_binary("div", modifiers, kind, operands)
-        return self.call("divide", modifiers, kind, operands)
-
-    def do_rem(self, modifiers, kind, operands):
-        return self.call("remainder", modifiers, kind, operands)
-
-    def call(self, function, modifiers, kind, operands):
-        self.only(modifiers, kind)
-        arguments = ", ".join(self.read(x, kind) for x in operands[1:])
-        return self.write(operands[0], f"{function}<{CPP_TYPES[kind]}>({arguments})", kind)
-
-    def do_fma(self, modifiers, kind, operands):
-        self.only(modifiers, "rn", kind)
-        arguments = ", ".join(self.read(x, kind) for x in operands[1:])
-        return self.write(operands[0], f"std::fma({arguments})", kind)
-
-    def do_min(self, modifiers, kind, operands):
-        return self.call("smaller", modifiers, kind, operands)
-
     def do_max(self, modifiers, kind, operands):
         if kind == "u16x2":
             self.only(modifiers, kind)
             arguments = ", ".join(self.read(x, "b32") for x in operands[1:])
             return self.write(operands[0], f"larger_halves({arguments})", "b32")
-        return self.call("larger", modifiers, kind, operands)
-
-    def logical(self, name, modifiers, kind, operands):
-        if kind == "pred":
-            sign = "!=" if name == "xor" else SIGNS[name] * 2
-            return f"{operands[0][1:]} = {operands[1][1:]} {sign} {operands[2][1:]};"
-        return self.integer_binary(name, modifiers, kind, operands)
-
-    def do_and(self, *arguments):
-        return self.logical("and", *arguments)
-
-    def do_or(self, *arguments):
-        return self.logical("or", *arguments)
-
-    def do_xor(self, *arguments):
-        return self.logical("xor", *arguments)
-
-    def do_not(self, modifiers, kind, operands):
-        self.only(modifiers, kind)
-        if kind == "pred":
-            return f"{operands[0][1:]} = !{operands[1][1:]};"
-        return self.write(operands[0], f"~{self.read(operands[1], unsigned(kind))}", unsigned(kind))
+        return self.arithmetic("max", modifiers, kind, operands)
 
     def shift(self, function, modifiers, kind, operands):
         self.only(modifiers, kind)
@@ -503,24 +466,6 @@ class Writer:
 
     def do_shr(self, *arguments):
         return self.shift("shift_right", *arguments)
-
-    def do_neg(self, modifiers, kind, operands):
-        self.only(modifiers, kind)
-        if is_float(kind):
-            return self.write(operands[0], f"-{self.read(operands[1], kind)}", kind)
-        return self.write(operands[0], f"0 - {self.read(operands[1], unsigned(kind))}", unsigned(kind))
-
-    def do_abs(self, modifiers, kind, operands):
-        self.only(modifiers, "f32", "f64")
-        return self.write(operands[0], f"std::fabs({self.read(operands[1], kind)})", kind)
-
-    def do_sqrt(self, modifiers, kind, operands):
-        self.only(modifiers, "rn", kind)
-        return self.write(operands[0], f"std::sqrt({self.read(operands[1], kind)})", kind)
-
-    def do_rcp(self, modifiers, kind, operands):
-        self.only(modifiers, "rn", kind)
-        return self.write(operands[0], f"static_cast<{CPP_TYPES[kind]}>(1) / {self.read(operands[1], kind)}", kind)
 
     def do_selp(self, modifiers, kind, operands):
         self.only(modifiers, kind)

@@ -86,7 +86,7 @@ void fiber_main() {
 }
 
 std::vector<int64_t> sequence(int64_t count, std::mt19937 &random) {
-  std::vector<int64_t> result(static_cast<std::size_t>(count));
+  std::vector<int64_t> result(count);
   std::iota(result.begin(), result.end(), int64_t{0});
   if (order == 1) std::reverse(result.begin(), result.end());
   if (order > 1) std::shuffle(result.begin(), result.end(), random);
@@ -98,16 +98,16 @@ void run_block(int threads, const std::vector<int64_t> &turns) {
   block.alive = threads;
   for (Warp &warp : warps) warp.barrier = Barrier{};
   for (int t = 0; t < threads; ++t) {
-    Fiber &fiber = fibers[static_cast<std::size_t>(t)];
+    Fiber &fiber = fibers[t];
     fiber.done = false;
     fiber.waiting_at = nullptr;
-    ++warps[static_cast<std::size_t>(t / kLanes)].barrier.alive;
+    ++warps[t / kLanes].barrier.alive;
     prepare(fiber.left, fiber.stack.data(), fiber.stack.size() / 16 * 16, fiber_main);
   }
   for (int left = threads; left > 0;) {
     bool progress = false;
     for (const int64_t t : turns) {
-      Fiber &fiber = fibers[static_cast<std::size_t>(t)];
+      Fiber &fiber = fibers[t];
       if (fiber.done || (fiber.waiting_at != nullptr && fiber.waiting_at->generation == fiber.generation)) continue;
       progress = true;
       thread_index.x = static_cast<unsigned>(t);
@@ -140,7 +140,7 @@ static void run_grid(int64_t blocks, int threads, const std::function<void()> &b
   const MemoryAccess access;
   fibers.resize(std::max(fibers.size(), static_cast<std::size_t>(threads)));
   for (Fiber &fiber : fibers) fiber.stack.resize(kStackBytes);
-  warps.resize(static_cast<std::size_t>((threads + kLanes - 1) / kLanes));
+  warps.resize((threads + kLanes - 1) / kLanes);
   running = &body;
   block_size.x = static_cast<unsigned>(threads);
   grid_size.x = static_cast<unsigned>(blocks);

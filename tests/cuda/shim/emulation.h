@@ -63,7 +63,7 @@ struct Walk {
   int64_t chunks;
   int64_t teams;  ///< in the grid
   /// Chunks that the first team has worked on.
-  [[nodiscard]] int64_t rounds() const { return (chunks + teams - 1) / teams; }
+  int64_t rounds() const { return (chunks + teams - 1) / teams; }
 };
 /// Those since the previous call.
 std::vector<Walk> take_walks();

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Has Maven make, sign and publish (to a folder) what the build lays out for it. The jars must be the build's own, and
-# what is published must be what Maven Central takes. Then the jars are in the local repository of the build, for the
-# tests of projects that depend on them. Arguments: those of maven.cmake, PROJECT (that folder), JAVA_FOLDER (the
-# build's own jars), VERSION, PYTHON (central.py is left out where it is not found), WORK (a folder to fill).
+# have what Maven Central asks for: sources, Javadoc and signatures. Then the jars are in the local repository of the
+# build, for the tests of projects that depend on them. Arguments: those of maven.cmake, PROJECT (that folder),
+# JAVA_FOLDER (the build's own jars), VERSION, WORK (a folder to fill).
 include(${CMAKE_CURRENT_LIST_DIR}/maven.cmake)
 
 file(REMOVE_RECURSE ${WORK})
@@ -30,11 +30,19 @@ function(unpack jar folder)
   list(JOIN lines "\n" text)
   file(WRITE ${manifest} "${text}\n")
 endfunction()
-foreach(kind "" -sources -natives-*)
+set(published ${WORK}/staging/io/github/gradscaler/gradscaler/${VERSION})
+foreach(kind "" -sources -javadoc -natives-*)
   file(GLOB own ${JAVA_FOLDER}/gradscaler-${VERSION}${kind}.jar)
   cmake_path(GET own FILENAME name)
+  if(GPG)
+    execute_process(COMMAND ${GPG} --homedir ${keys} --batch --quiet --verify ${published}/${name}.asc ${published}/${name}
+                    COMMAND_ERROR_IS_FATAL ANY ERROR_QUIET)
+  endif()
+  if(kind STREQUAL "-javadoc" AND EXISTS ${published}/${name})
+    continue() # its text names the tool that wrote it
+  endif()
   unpack(${own} ${WORK}/own${name})
-  unpack(${WORK}/staging/io/github/gradscaler/gradscaler/${VERSION}/${name} ${WORK}/maven${name})
+  unpack(${published}/${name} ${WORK}/maven${name})
   execute_process(COMMAND diff -r ${WORK}/own${name} ${WORK}/maven${name} RESULT_VARIABLE different)
   if(different)
     message(FATAL_ERROR "${name}: Maven's is another than the build's")
@@ -47,9 +55,6 @@ foreach(kind "" -sources -natives-*)
   endif()
 endforeach()
 
-if(PYTHON)
-  execute_process(COMMAND ${PYTHON} ${CMAKE_CURRENT_LIST_DIR}/central.py ${WORK}/staging COMMAND_ERROR_IS_FATAL ANY)
-endif()
 if(GPG)
   file(REMOVE_RECURSE ${keys})
 endif()

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# Runs `mvn verify` on a copy of a project in examples/java, beside copies of what it takes from there, with the jars that
-# package.cmake has put into the local repository. Arguments: those of maven.cmake, PROJECT (its folder), COMMON (a folder
-# beside it), DATA (the digits), WORK (a folder to fill), EXPECTED (a list of regular expressions that the output must
-# match), MAVEN_VERSION (optional: fetched from Maven Central and used), MAVEN_ENVIRONMENT.
+# Runs `mvn verify` on a copy of a project in examples/java, with the jars that package.cmake has put into the local
+# repository. Arguments: those of maven.cmake, PROJECT (its folder), WORK (a folder to fill), EXPECTED (a list of regular
+# expressions that the output must match), MAVEN_VERSION (optional: fetched from Maven Central and used),
+# MAVEN_ENVIRONMENT.
 include(${CMAKE_CURRENT_LIST_DIR}/maven.cmake)
 file(REMOVE_RECURSE ${WORK})
-file(COPY ${PROJECT} ${COMMON} DESTINATION ${WORK})
+file(COPY ${PROJECT} DESTINATION ${WORK})
 cmake_path(GET PROJECT FILENAME name)
 
 if(MAVEN_VERSION)
@@ -17,7 +17,7 @@ endif()
 # Nothing is downloaded by the libraries themselves, and no file of theirs stays in the user's home.
 list(APPEND MAVEN_ENVIRONMENT DJL_OFFLINE=true DJL_CACHE_DIR=${WORK}/djl ENGINE_CACHE_DIR=${WORK}/djl
      ORG_BYTEDECO_JAVACPP_CACHEDIR=${WORK}/javacpp OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1)
-maven(${WORK}/${name} -Ddigits=${DATA} verify)
+maven(${WORK}/${name} verify)
 string(REGEX REPLACE "\\[INFO\\][^\n]*\n|SLF4J[^\n]*\n" "" shown "${maven_output}")
 message("${shown}")
 foreach(expected ${EXPECTED})

@@ -1,25 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The C interface of gradscaler, as it is: handles, structs, constants, and the function table [`gsc_api`]. The
-//! contracts are in `gradscaler.h`. The crate `gradscaler` is the safe one.
-//!
-//! The table comes from a library that is loaded at run time, which needs nothing at build time:
-//!
-//! ```
-//! # fn main() -> Result<(), gradscaler_sys::LoadError> {
-//! let api = gradscaler_sys::load(None)?; // GRADSCALER_LIBRARY, or the system's search
-//! let version = unsafe { std::ffi::CStr::from_ptr((api.library_get_version)()) };
-//! assert_eq!(version.to_str(), Ok("0.1.0"));
-//! # Ok(())
-//! # }
-//! ```
-//!
-//! With the feature `link` it comes from a library that the program is linked to, `linked`, and the functions are there
-//! by their names as well. `GRADSCALER_LIB_DIR` names the folder that the linker looks in; without it `pkg-config` is
-//! asked.
-#![warn(missing_docs)]
+#![doc = include_str!("../README.md")]
 #![allow(non_camel_case_types)]
 
+use core::ffi::c_void;
 use core::mem::size_of;
+use std::os::raw::c_char;
+
+/// Result of every function that can fail: one of the `GSC_OK` and `GSC_ERROR_*`.
+pub type gsc_status = i32;
+/// cudaStream_t or CUstream as a plain pointer; NULL is the default stream. Ignored on the CPU.
+pub type gsc_stream = *mut c_void;
+
+/// A type whose contents are the library's.
+macro_rules! handle {
+    ($name:ident) => {
+        #[doc = concat!("A handle of the library's: see `", stringify!($name), "_create`.")]
+        #[repr(C)]
+        pub struct $name {
+            _opaque: [u8; 0],
+            _not_send_sync: core::marker::PhantomData<*mut u8>,
+        }
+    };
+}
+
+macro_rules! structs {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$text:meta])* $field:ident: $kind:ty,)* })*) => {
+        $(
+            $(#[$doc])*
+            #[repr(C)]
+            #[derive(Clone, Copy, Debug)]
+            pub struct $name {
+                $($(#[$text])* pub $field: $kind,)*
+            }
+        )*
+    };
+}
+
+/// From a name in the table, a name in C and a signature: the table, and the functions of the library that is linked.
+macro_rules! functions {
+    ($($(#[$doc:meta])* $field:ident $name:ident($($parameter:ident: $kind:ty),*) -> $result:ty;)*) => {
+        /// The function table: a pointer for every function of the header, without the `gsc_`. Fields are only ever
+        /// appended: a library whose `struct_size` is smaller lacks the last ones.
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug)]
+        pub struct gsc_api {
+            pub struct_size: u32,
+            pub abi_version: u32,
+            $($(#[$doc])* pub $field: unsafe extern "C" fn($($parameter: $kind),*) -> $result,)*
+        }
+
+        #[cfg(feature = "link")]
+        extern "C" {
+            $($(#[$doc])* pub fn $name($($parameter: $kind),*) -> $result;)*
+            /// The function table for an ABI number, or NULL if this library does not provide it.
+            pub fn gsc_library_get_api(abi_version: u32) -> *const gsc_api;
+        }
+    };
+}
+
+include!(concat!(env!("GRADSCALER_GENERATED"), "/bindings.rs"));
 
 /// Whether a table has all the fields that this crate knows.
 fn complete(api: &'static gsc_api) -> Result<&'static gsc_api, String> {
@@ -33,36 +72,15 @@ fn complete(api: &'static gsc_api) -> Result<&'static gsc_api, String> {
     ))
 }
 
-#[cfg(test)]
-macro_rules! fields {
-    ($all:ident, $structure:ident, $($field:ident),*) => {
-        let whole = core::mem::MaybeUninit::<$structure>::uninit();
-        $($all.push((
-            stringify!($structure),
-            stringify!($field),
-            unsafe { core::ptr::addr_of!((*whole.as_ptr()).$field) as usize } - whole.as_ptr() as usize,
-            core::mem::size_of::<$structure>(),
-        ));)*
-    };
-}
-
-#[allow(missing_docs)] // they are in gradscaler.h
-#[rustfmt::skip]
-mod bindings;
 mod load;
 #[cfg(test)]
 mod tests;
 
-pub use bindings::*;
 pub use load::{load, LoadError, LIBRARY_NAME};
 
 /// The table of the library that the program is linked to. An error if that library is older than this crate.
 #[cfg(feature = "link")]
 pub fn linked() -> Result<&'static gsc_api, LoadError> {
-    load::from_table(unsafe { gsc_library_get_api(GSC_ABI_VERSION) }).map_err(|reason| {
-        LoadError::new(format!(
-            "cannot use the gradscaler that is linked: {}",
-            reason
-        ))
-    })
+    load::from_table(unsafe { gsc_library_get_api(GSC_ABI_VERSION) })
+        .map_err(|reason| LoadError::new(format!("cannot use the gradscaler that is linked: {}", reason)))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens the library at run time by the rules of <gradscaler/loader.h>. A library that was opened stays: everything in the
-// table is valid until the process ends, so that nothing can outlive it.
+// Opens the library at run time by the rules of <gradscaler/loader.h>. A library that was opened stays: everything in
+// the table is valid until the process ends, so that nothing can outlive it.
 use super::{complete, gsc_api, GSC_ABI_VERSION};
 use std::env;
 use std::ffi::OsString;
@@ -112,9 +112,7 @@ mod system {
         if text.is_null() {
             return "unknown reason".to_owned();
         }
-        unsafe { CStr::from_ptr(text) }
-            .to_string_lossy()
-            .into_owned()
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     }
 
     /// `symbol` ends with a zero.

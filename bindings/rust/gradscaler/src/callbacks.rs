@@ -46,10 +46,7 @@ impl Hooks {
     }
 
     fn log(&self) -> Option<Arc<Log>> {
-        self.log
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.log.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -97,10 +94,7 @@ pub(crate) struct Reducer {
 
 impl Reducer {
     pub(crate) fn new(reduce: Box<Reduce>) -> Box<Self> {
-        Box::new(Reducer {
-            reduce,
-            failure: None,
-        })
+        Box::new(Reducer { reduce, failure: None })
     }
 }
 
@@ -128,10 +122,8 @@ pub(crate) unsafe extern "C" fn all_reduce(
 /// # Safety
 /// `reducer` is NULL or a `Reducer` that nothing else uses.
 pub(crate) unsafe fn explain<T>(result: Result<T>, reducer: *mut Reducer) -> Result<T> {
-    result.map_err(
-        |error| match reducer.as_mut().and_then(|reducer| reducer.failure.take()) {
-            None => error,
-            cause => error.with_source(cause),
-        },
-    )
+    result.map_err(|error| match reducer.as_mut().and_then(|reducer| reducer.failure.take()) {
+        None => error,
+        cause => error.with_source(cause),
+    })
 }

@@ -7,7 +7,6 @@ use crate::{CpuTarget, DeviceType, Error, Result, Status};
 use gradscaler_sys as sys;
 use std::ffi::c_void;
 use std::fmt;
-use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::Arc;
@@ -91,10 +90,7 @@ impl ContextOptions {
     ///
     /// A closure that leaves tasks out or repeats them is found out: the work is done nevertheless, and the call fails
     /// with `Callback`. If it panics, the panic goes on when the call has done its work.
-    pub fn parallel_for(
-        mut self,
-        run: impl Fn(i32, &(dyn Fn(i32) + Sync)) + Send + Sync + 'static,
-    ) -> Self {
+    pub fn parallel_for(mut self, run: impl Fn(i32, &(dyn Fn(i32) + Sync)) + Send + Sync + 'static) -> Self {
         self.hooks.parallel_for = Some(Box::new(run));
         self
     }
@@ -106,8 +102,8 @@ impl ContextOptions {
     }
 }
 
-/// A device: the CPU, or a CUDA device. Clones are the same context. It may be shared by any number of threads and lives
-/// until the last object made with it is gone.
+/// A device: the CPU, or a CUDA device. Clones are the same context. It may be shared by any number of threads and
+/// lives until the last object made with it is gone.
 #[derive(Clone)]
 pub struct Context {
     inner: Arc<Inner>,
@@ -134,9 +130,7 @@ impl Drop for Inner {
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context")
-            .field("device_type", &self.inner.device_type)
-            .finish_non_exhaustive()
+        f.debug_struct("Context").field("device_type", &self.inner.device_type).finish_non_exhaustive()
     }
 }
 
@@ -147,11 +141,8 @@ impl Context {
         let api = api()?;
         let hooks = Box::new(options.hooks);
         let user = &*hooks as *const Hooks as *mut c_void;
-        let mut raw = MaybeUninit::<sys::gsc_context_options>::uninit();
-        check(api, unsafe {
-            (api.context_options_init)(raw.as_mut_ptr(), size_of_options())
-        })?;
-        let mut raw = unsafe { raw.assume_init() };
+        let mut raw = empty!(gsc_context_options);
+        check(api, unsafe { (api.context_options_init)(&mut raw, raw.struct_size) })?;
         raw.flags = options.flags;
         raw.device_type = options.device_type as i32;
         raw.device_index = number(options.device_index);
@@ -167,15 +158,7 @@ impl Context {
         check(api, unsafe { (api.context_create)(&raw, &mut handle) })?;
         let handle = NonNull::new(handle).expect("a context");
         let stream = AtomicPtr::new(ptr::null_mut());
-        Ok(Context {
-            inner: Arc::new(Inner {
-                api,
-                handle,
-                device_type: options.device_type,
-                stream,
-                hooks,
-            }),
-        })
+        Ok(Context { inner: Arc::new(Inner { api, handle, device_type: options.device_type, stream, hooks }) })
     }
 
     /// The CPU with all its threads.
@@ -196,29 +179,22 @@ impl Context {
     /// The number of the device among those of its kind.
     pub fn device_index(&self) -> Result<usize> {
         let mut index = 0;
-        let call = self.api().context_get_device;
-        self.check(unsafe { call(self.as_ptr(), ptr::null_mut(), &mut index) })?;
+        call!(self.context_get_device(ptr::null_mut(), &mut index))?;
         Ok(index as usize)
     }
 
     /// The instruction set in use on the CPU.
     pub fn cpu_target(&self) -> Result<CpuTarget> {
         let mut target = 0;
-        let call = self.api().context_get_cpu;
-        self.check(unsafe { call(self.as_ptr(), &mut target, ptr::null_mut()) })?;
-        CpuTarget::try_from(target).map_err(|code| {
-            Error::new(
-                Status::Internal,
-                format!("the CPU target {} is unknown to this crate", code),
-            )
-        })
+        call!(self.context_get_cpu(&mut target, ptr::null_mut()))?;
+        CpuTarget::try_from(target)
+            .map_err(|code| Error::new(Status::Internal, format!("the CPU target {} is unknown to this crate", code)))
     }
 
     /// The CPU threads that a call may use.
     pub fn num_threads(&self) -> Result<usize> {
         let mut count = 0;
-        let call = self.api().context_get_cpu;
-        self.check(unsafe { call(self.as_ptr(), ptr::null_mut(), &mut count) })?;
+        call!(self.context_get_cpu(ptr::null_mut(), &mut count))?;
         Ok(count as usize)
     }
 
@@ -226,16 +202,13 @@ impl Context {
     /// a CUDA device. On the CPU all memory is host memory.
     pub fn memory(&self) -> Result<(i64, i64)> {
         let (mut host, mut device) = (0, 0);
-        let call = self.api().context_get_memory;
-        self.check(unsafe { call(self.as_ptr(), &mut host, &mut device) })?;
+        call!(self.context_get_memory(&mut host, &mut device))?;
         Ok((host, device))
     }
 
     /// Replaces the log; `None` silences.
     pub fn set_log(&self, log: Option<impl Fn(crate::LogLevel, &str) + Send + Sync + 'static>) {
-        self.inner
-            .hooks
-            .set_log(log.map(|log| Arc::new(log) as Arc<Log>));
+        self.inner.hooks.set_log(log.map(|log| Arc::new(log) as Arc<Log>));
     }
 
     /// The CUDA stream (`cudaStream_t` or `CUstream`) on which calls on objects of this context enqueue their work from
@@ -260,7 +233,7 @@ impl Context {
         self.inner.stream.load(Ordering::Acquire)
     }
 
-    pub(crate) fn check(&self, status: sys::gsc_status) -> Result<()> {
+    pub(crate) fn judge(&self, status: sys::gsc_status) -> Result<()> {
         check(self.inner.api, status)
     }
 
@@ -270,15 +243,8 @@ impl Context {
             DeviceType::Cpu => Ok(()),
             _ => Err(Error::new(
                 Status::Unsupported,
-                format!(
-                    "{} works on host memory, but the context is a CUDA device; use gradscaler-sys",
-                    what
-                ),
+                format!("{} works on host memory, but the context is a CUDA device; use gradscaler-sys", what),
             )),
         }
     }
-}
-
-fn size_of_options() -> u32 {
-    std::mem::size_of::<sys::gsc_context_options>() as u32
 }

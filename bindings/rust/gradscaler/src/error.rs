@@ -5,7 +5,6 @@ use crate::{Report, Status};
 use gradscaler_sys as sys;
 use std::ffi::CStr;
 use std::fmt;
-use std::mem;
 use std::os::raw::c_char;
 
 /// What every fallible function of this crate returns.
@@ -44,13 +43,7 @@ pub struct Place {
 
 impl Error {
     pub(crate) fn new(status: Status, message: impl Into<String>) -> Self {
-        let inner = Inner {
-            status,
-            message: message.into(),
-            place: Place::default(),
-            report: None,
-            source: None,
-        };
+        let inner = Inner { status, message: message.into(), place: Place::default(), report: None, source: None };
         Error(Box::new(inner))
     }
 
@@ -102,9 +95,7 @@ pub(crate) fn text(pointer: *const c_char) -> String {
     if pointer.is_null() {
         return String::new();
     }
-    unsafe { CStr::from_ptr(pointer) }
-        .to_string_lossy()
-        .into_owned()
+    unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
 }
 
 /// Judges the status of the call that this thread made last. A panic of a callback's goes on here.
@@ -115,13 +106,8 @@ pub(crate) fn check(api: &sys::gsc_api, status: sys::gsc_status) -> Result<()> {
     }
     let message = text(unsafe { (api.error_get_message)() });
     // A status of a later library must still become an error.
-    let mut error = Error::new(
-        Status::try_from(status).unwrap_or(Status::Internal),
-        message,
-    );
-    // Numbers and addresses, all of which are written.
-    let mut last: sys::gsc_error = unsafe { mem::zeroed() };
-    last.struct_size = mem::size_of_val(&last) as u32;
+    let mut error = Error::new(Status::try_from(status).unwrap_or(Status::Internal), message);
+    let mut last = empty!(gsc_error);
     if unsafe { (api.error_get_last)(&mut last) } == sys::GSC_OK {
         error.0.place = Place {
             function: text(last.function),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mark on every list of gradients while a call uses it. The borrow checker sees the list that a call is given; it does
-// not see that `GradScaler::update` uses the lists of its iteration, which may be on another thread by then. The mark
-// turns that race into an error.
+// A mark on every list of gradients while a call uses it. The borrow checker sees the list that a call is given; it
+// does not see that `GradScaler::update` uses the lists of its iteration, which may be on another thread by then. The
+// mark turns that race into an error.
 use crate::{Error, Result, Status};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;

@@ -3,7 +3,6 @@
 use crate::error::{check, text};
 use crate::{CpuTarget, DType, DeviceType, Error, Result, Status};
 use gradscaler_sys as sys;
-use std::mem;
 use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -31,12 +30,7 @@ fn find(path: Option<&Path>) -> std::result::Result<&'static sys::gsc_api, sys::
 fn choose(path: Option<&Path>) -> Result<&'static sys::gsc_api> {
     let found = find(path).map_err(|error| Error::new(Status::Unavailable, error.to_string()))?;
     let address = found as *const sys::gsc_api as *mut sys::gsc_api;
-    match API.compare_exchange(
-        ptr::null_mut(),
-        address,
-        Ordering::AcqRel,
-        Ordering::Acquire,
-    ) {
+    match API.compare_exchange(ptr::null_mut(), address, Ordering::AcqRel, Ordering::Acquire) {
         Err(current) if current != address && path.is_some() => Err(Error::new(
             Status::BadState,
             "load: another gradscaler is in use in this process; call load before anything else",
@@ -70,9 +64,7 @@ pub fn build_info() -> Result<String> {
 pub fn device_count(device_type: DeviceType) -> Result<usize> {
     let api = api()?;
     let mut count = 0;
-    check(api, unsafe {
-        (api.device_get_count)(device_type as i32, &mut count)
-    })?;
+    check(api, unsafe { (api.device_get_count)(device_type as i32, &mut count) })?;
     Ok(count as usize)
 }
 
@@ -99,32 +91,16 @@ pub struct DeviceInfo {
 /// Describes a device. Errors: `Unavailable` if there is no such device.
 pub fn device_info(device_type: DeviceType, index: usize) -> Result<DeviceInfo> {
     let api = api()?;
-    // All bits zero are numbers and an empty name.
-    let mut info: sys::gsc_device_info = unsafe { mem::zeroed() };
-    info.struct_size = mem::size_of_val(&info) as u32;
-    check(api, unsafe {
-        (api.device_get_info)(device_type as i32, number(index), &mut info)
-    })?;
+    let mut info = empty!(gsc_device_info);
+    check(api, unsafe { (api.device_get_info)(device_type as i32, number(index), &mut info) })?;
     let is_cpu = device_type == DeviceType::Cpu;
     Ok(DeviceInfo {
         device_type,
         index,
         units: info.units as usize,
-        cpu_target: if is_cpu {
-            CpuTarget::try_from(info.level).ok()
-        } else {
-            None
-        },
-        compute_capability: if is_cpu {
-            None
-        } else {
-            Some((info.level as u32 / 10, info.level as u32 % 10))
-        },
-        memory_bytes: if info.memory_bytes > 0 {
-            Some(info.memory_bytes as u64)
-        } else {
-            None
-        },
+        cpu_target: CpuTarget::try_from(info.level).ok().filter(|_| is_cpu),
+        compute_capability: Some((info.level as u32 / 10, info.level as u32 % 10)).filter(|_| !is_cpu),
+        memory_bytes: Some(info.memory_bytes as u64).filter(|&bytes| bytes > 0),
         name: text(info.name.as_ptr()),
     })
 }
@@ -146,16 +122,9 @@ pub struct Recommendation {
 /// Recommends a loss scale from an exponent histogram of gradients taken at `current_scale`: the largest power of two
 /// that keeps the largest magnitude two binades below the overflow limit of `dtype`, in which the gradients are
 /// computed. `histogram`: that of a [`Diagnosis`](crate::Diagnosis).
-pub fn recommend_scale(
-    histogram: &[i64],
-    current_scale: f32,
-    dtype: DType,
-) -> Result<Recommendation> {
+pub fn recommend_scale(histogram: &[i64], current_scale: f32, dtype: DType) -> Result<Recommendation> {
     let api = api()?;
-    let mut found = Recommendation {
-        scale: 0.0,
-        flushed: 0.0,
-    };
+    let mut found = Recommendation { scale: 0.0, flushed: 0.0 };
     check(api, unsafe {
         (api.histogram_recommend_scale)(
             histogram.as_ptr(),

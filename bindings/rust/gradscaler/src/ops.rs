@@ -5,36 +5,14 @@
 use crate::{Context, Norm, Result, Tensor, TensorRef};
 use gradscaler_sys as sys;
 
-fn raw(tensors: &[Tensor<'_>]) -> Vec<sys::gsc_tensor> {
-    tensors.iter().map(|tensor| *tensor.raw()).collect()
-}
-
-fn raw_refs(tensors: &[TensorRef<'_>]) -> Vec<sys::gsc_tensor> {
-    tensors.iter().map(|tensor| *tensor.raw()).collect()
-}
-
 /// `t[i] *= inv_scale` in place for all tensors; true if any element is inf or NaN before or after. PyTorch's
 /// `_amp_foreach_non_finite_check_and_unscale_`.
-pub fn unscale_check(
-    context: &Context,
-    tensors: &mut [Tensor<'_>],
-    inv_scale: f32,
-) -> Result<bool> {
+pub fn unscale_check(context: &Context, tensors: &mut [Tensor<'_>], inv_scale: f32) -> Result<bool> {
     context.require_cpu("unscale_check")?;
-    let tensors = raw(tensors);
+    let tensors: Vec<_> = tensors.iter().map(|tensor| *tensor.raw()).collect();
     let mut found_inf = 0.0;
-    let call = context.api().ops_unscale_check;
-    context.check(unsafe {
-        let count = tensors.len() as i64;
-        call(
-            context.as_ptr(),
-            tensors.as_ptr(),
-            count,
-            &mut found_inf,
-            &inv_scale,
-            context.stream(),
-        )
-    })?;
+    let (data, count) = (tensors.as_ptr(), tensors.len() as i64);
+    call!(context.ops_unscale_check(data, count, &mut found_inf, &inv_scale, context.stream()))?;
     Ok(found_inf != 0.0)
 }
 
@@ -51,19 +29,15 @@ pub fn update_scale(
 ) -> Result<()> {
     context.require_cpu("update_scale")?;
     let found_inf = f32::from(u8::from(found_inf));
-    let call = context.api().ops_update_scale;
-    context.check(unsafe {
-        call(
-            context.as_ptr(),
-            scale,
-            growth_tracker,
-            &found_inf,
-            growth_factor,
-            backoff_factor,
-            growth_interval,
-            context.stream(),
-        )
-    })
+    call!(context.ops_update_scale(
+        scale,
+        growth_tracker,
+        &found_inf,
+        growth_factor,
+        backoff_factor,
+        growth_interval,
+        context.stream()
+    ))
 }
 
 /// `dst[i] = src[i] * factor`. Dtypes may differ; rounded to nearest even.
@@ -75,20 +49,11 @@ pub fn scale<'s, 'd>(
 ) -> Result<()> {
     context.require_cpu("scale")?;
     let (src, dst) = (src.into(), dst.into());
-    let call = context.api().ops_scale;
-    context.check(unsafe {
-        call(
-            context.as_ptr(),
-            src.raw(),
-            dst.raw(),
-            1,
-            &factor,
-            context.stream(),
-        )
-    })
+    call!(context.ops_scale(src.raw(), dst.raw(), 1, &factor, context.stream()))
 }
 
-/// `y[i] = a * x[i] + b * y[i]` in fp32 (fp64 if either is fp64): gradient accumulation. With `b` 0 `y` is only written.
+/// `y[i] = a * x[i] + b * y[i]` in fp32 (fp64 if either is fp64): gradient accumulation. With `b` 0 `y` is only
+/// written.
 pub fn axpby<'x, 'y>(
     context: &Context,
     a: f64,
@@ -98,18 +63,7 @@ pub fn axpby<'x, 'y>(
 ) -> Result<()> {
     context.require_cpu("axpby")?;
     let (x, y) = (x.into(), y.into());
-    let call = context.api().ops_axpby;
-    context.check(unsafe {
-        call(
-            context.as_ptr(),
-            a,
-            x.raw(),
-            b,
-            y.raw(),
-            1,
-            context.stream(),
-        )
-    })
+    call!(context.ops_axpby(a, x.raw(), b, y.raw(), 1, context.stream()))
 }
 
 /// `dst[i] = src[i]`, converted to `dst`'s dtype, rounded to nearest even.
@@ -122,20 +76,15 @@ pub fn axpby<'x, 'y>(
 /// assert_eq!(bits, [0x3c00, 0xc000]);
 /// # Ok::<(), gradscaler::Error>(())
 /// ```
-pub fn cast<'s, 'd>(
-    context: &Context,
-    src: impl Into<TensorRef<'s>>,
-    dst: impl Into<Tensor<'d>>,
-) -> Result<()> {
+pub fn cast<'s, 'd>(context: &Context, src: impl Into<TensorRef<'s>>, dst: impl Into<Tensor<'d>>) -> Result<()> {
     context.require_cpu("cast")?;
     let (src, dst) = (src.into(), dst.into());
-    let call = context.api().ops_cast;
-    context.check(unsafe { call(context.as_ptr(), src.raw(), dst.raw(), 1, context.stream()) })
+    call!(context.ops_cast(src.raw(), dst.raw(), 1, context.stream()))
 }
 
 /// Converts optimizer state between its formats, rounded to nearest: `dst = src`. Both are fp32 or codes of one kind of
-/// slot, or remainders. If one is fp32 and the other a remainder, the fp32 tensor has masters and `weights` their 16-bit
-/// weights.
+/// slot, or remainders. If one is fp32 and the other a remainder, the fp32 tensor has masters and `weights` their
+/// 16-bit weights.
 ///
 /// # Safety
 /// The tensors and their scales are valid memory of the context's device, and `src` and `dst` do not overlap.
@@ -145,16 +94,8 @@ pub unsafe fn convert_state(
     weights: Option<&sys::gsc_tensor>,
     dst: &sys::gsc_tensor,
 ) -> Result<()> {
-    let call = context.api().ops_convert_state;
     let weights = weights.map_or(std::ptr::null(), |weights| weights as *const _);
-    context.check(call(
-        context.as_ptr(),
-        src,
-        weights,
-        dst,
-        1,
-        context.stream(),
-    ))
+    call!(context.ops_convert_state(src, weights, dst, 1, context.stream()))
 }
 
 /// The norm over all tensors. NaN and inf propagate.
@@ -163,11 +104,7 @@ pub fn norm(context: &Context, tensors: &[TensorRef<'_>], norm: Norm) -> Result<
 }
 
 /// The norm over all tensors, and that of each.
-pub fn tensor_norms(
-    context: &Context,
-    tensors: &[TensorRef<'_>],
-    norm: Norm,
-) -> Result<(f64, Vec<f64>)> {
+pub fn tensor_norms(context: &Context, tensors: &[TensorRef<'_>], norm: Norm) -> Result<(f64, Vec<f64>)> {
     let mut each = vec![0.0; tensors.len()];
     let all = norms(context, tensors, norm, each.as_mut_ptr())?;
     Ok((all, each))
@@ -175,20 +112,9 @@ pub fn tensor_norms(
 
 fn norms(context: &Context, tensors: &[TensorRef<'_>], norm: Norm, each: *mut f64) -> Result<f64> {
     context.require_cpu("norm")?;
-    let tensors = raw_refs(tensors);
+    let tensors: Vec<_> = tensors.iter().map(|tensor| *tensor.raw()).collect();
     let mut all = 0.0;
-    let call = context.api().ops_norm;
-    context.check(unsafe {
-        let count = tensors.len() as i64;
-        call(
-            context.as_ptr(),
-            tensors.as_ptr(),
-            count,
-            norm as i32,
-            &mut all,
-            each,
-            context.stream(),
-        )
-    })?;
+    let (data, count) = (tensors.as_ptr(), tensors.len() as i64);
+    call!(context.ops_norm(data, count, norm as i32, &mut all, each, context.stream()))?;
     Ok(all)
 }

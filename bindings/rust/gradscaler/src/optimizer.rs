@@ -6,9 +6,7 @@ use crate::tensor_list::{State, StateMut, TensorListMut};
 use crate::{Context, OptimizerOptions, Result, TensorList};
 use gradscaler_sys as sys;
 use std::cell::Cell;
-use std::ffi::c_void;
 use std::marker::PhantomData;
-use std::mem::{self, size_of};
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -29,12 +27,7 @@ pub struct Lists<'a> {
 
 impl<'a> From<(TensorList<'a>, TensorList<'a>)> for Lists<'a> {
     fn from((params, grads): (TensorList<'a>, TensorList<'a>)) -> Self {
-        Lists {
-            params,
-            grads,
-            model_copy: None,
-            state: Vec::new(),
-        }
+        Lists { params, grads, model_copy: None, state: Vec::new() }
     }
 }
 
@@ -110,40 +103,25 @@ impl Drop for Handle {
 }
 
 impl<'a> Optimizer<'a> {
-    /// Makes an optimizer. Errors: `InvalidArgument` naming list and index: different lengths, counts or contexts, state
-    /// of a wrong dtype, buffers that overlap, an option out of range; `OutOfMemory`.
+    /// Makes an optimizer. Errors: `InvalidArgument` naming list and index: different lengths, counts or contexts,
+    /// state of a wrong dtype, buffers that overlap, an option out of range; `OutOfMemory`.
     pub fn new(options: OptimizerOptions, lists: impl Into<Lists<'a>>) -> Result<Self> {
         let lists = lists.into();
         let context = lists.params.context().clone();
         let options = options.to_raw()?;
         let state: Vec<_> = lists.state.iter().map(TensorList::as_ptr).collect();
         let mut pointer = ptr::null_mut();
-        let create = context.api().optimizer_create;
-        context.check(unsafe {
-            create(
-                context.as_ptr(),
-                &options,
-                lists.params.as_ptr(),
-                lists.grads.as_ptr(),
-                lists
-                    .model_copy
-                    .as_ref()
-                    .map_or(ptr::null_mut(), TensorList::as_ptr),
-                if state.is_empty() {
-                    ptr::null()
-                } else {
-                    state.as_ptr()
-                },
-                state.len() as i32,
-                &mut pointer,
-            )
-        })?;
+        call!(context.optimizer_create(
+            &options,
+            lists.params.as_ptr(),
+            lists.grads.as_ptr(),
+            lists.model_copy.as_ref().map_or(ptr::null_mut(), TensorList::as_ptr),
+            if state.is_empty() { ptr::null() } else { state.as_ptr() },
+            state.len() as i32,
+            &mut pointer
+        ))?;
         let pointer = NonNull::new(pointer).expect("an optimizer");
-        Ok(Optimizer {
-            handle: Handle { pointer, context },
-            lists,
-            not_sync: PhantomData,
-        })
+        Ok(Optimizer { handle: Handle { pointer, context }, lists, not_sync: PhantomData })
     }
 
     /// The parameters.
@@ -184,8 +162,7 @@ impl<'a> Optimizer<'a> {
     /// unscaled them, or a clip is pending.
     pub fn step(&mut self) -> Result<()> {
         let _entered = self.enter()?;
-        let call = self.api().optimizer_step;
-        self.check(unsafe { call(self.as_ptr(), self.stream()) })
+        call!(self.optimizer_step(self.stream()))
     }
 
     /// Steps with your own numbers: gradients are multiplied by `inv_scale`; the step is skipped if `found_inf`.
@@ -194,113 +171,59 @@ impl<'a> Optimizer<'a> {
         self.handle.context.require_cpu("step_scaled")?;
         let _entered = self.enter()?;
         let found_inf = f32::from(u8::from(found_inf));
-        let call = self.api().optimizer_step_scaled;
-        self.check(unsafe { call(self.as_ptr(), &inv_scale, &found_inf, self.stream()) })
+        call!(self.optimizer_step_scaled(&inv_scale, &found_inf, self.stream()))
     }
 
     /// Sets the gradients to zero. [`OptimizerOptions::zero_grads`] does it within the step.
     pub fn zero_grads(&mut self) -> Result<()> {
-        let call = self.api().optimizer_zero_grads;
-        self.check(unsafe { call(self.as_ptr(), self.stream()) })
+        call!(self.optimizer_zero_grads(self.stream()))
     }
 
     /// Gives a range of tensors separate hyper-parameters, and returns the number of the group: 1, 2, ... Kind and
     /// flags must be the optimizer's. A tensor can be moved out of group 0 once.
-    pub fn add_group(
-        &mut self,
-        tensors: Range<usize>,
-        options: &OptimizerOptions,
-    ) -> Result<usize> {
-        let options = options.to_raw()?;
+    pub fn add_group(&mut self, tensors: Range<usize>, options: &OptimizerOptions) -> Result<usize> {
         let (first, count) = first_and_count(&tensors);
         let mut group = 0;
-        let call = self.api().optimizer_add_group;
-        self.check(unsafe { call(self.as_ptr(), first, count, &options, &mut group) })?;
+        call!(self.optimizer_add_group(first, count, &options.to_raw()?, &mut group))?;
         Ok(group as usize)
     }
 
-    // gen-api: getters gsc_optimizer
-    /// Number of groups, >= 1.
-    pub fn group_count(&self) -> Result<usize> {
-        let mut value = 0;
-        let call = self.api().optimizer_get_group_count;
-        self.check(unsafe { call(self.as_ptr(), &mut value) })?;
-        Ok(value as usize)
-    }
-
-    /// 1 while the parameters are the averaged weights, else 0.
-    pub fn evaluating(&self) -> Result<usize> {
-        let mut value = 0;
-        let call = self.api().optimizer_get_evaluating;
-        self.check(unsafe { call(self.as_ptr(), &mut value) })?;
-        Ok(value as usize)
-    }
-
-    /// Number of state slots.
-    pub fn state_count(&self) -> Result<usize> {
-        let mut value = 0;
-        let call = self.api().optimizer_get_state_count;
-        self.check(unsafe { call(self.as_ptr(), &mut value) })?;
-        Ok(value as usize)
-    }
-
-    /// Bytes that [`Optimizer::save`](crate::Optimizer::save) writes.
-    pub fn save_size(&self) -> Result<usize> {
-        let mut value = 0;
-        let call = self.api().optimizer_get_save_size;
-        self.check(unsafe { call(self.as_ptr(), &mut value) })?;
-        Ok(value as usize)
-    }
-    // gen-api: end
-
     /// Hyper-parameters of a group.
     pub fn options(&self, group: usize) -> Result<OptimizerOptions> {
-        // Numbers, all of which are written.
-        let mut raw: sys::gsc_optimizer_options = unsafe { mem::zeroed() };
-        raw.struct_size = size_of::<sys::gsc_optimizer_options>() as u32;
-        let call = self.api().optimizer_get_options;
-        self.check(unsafe { call(self.as_ptr(), number(group), &mut raw) })?;
-        Ok(OptimizerOptions::from_raw(&raw))
+        let mut raw = empty!(gsc_optimizer_options);
+        call!(self.optimizer_get_options(number(group), &mut raw))?;
+        Ok(OptimizerOptions::from(&raw))
     }
 
     /// Replaces them from the next step on. Kind, flags and whether momentum is 0 must stay.
     pub fn set_options(&mut self, group: usize, options: &OptimizerOptions) -> Result<()> {
-        let options = options.to_raw()?;
-        let call = self.api().optimizer_set_options;
-        self.check(unsafe { call(self.as_ptr(), number(group), &options, self.stream()) })
+        call!(self.optimizer_set_options(number(group), &options.to_raw()?, self.stream()))
     }
 
     /// Sets the learning rate of a group from the next step on.
     pub fn set_lr(&mut self, group: usize, lr: f64) -> Result<()> {
-        let call = self.api().optimizer_set_lr;
-        self.check(unsafe { call(self.as_ptr(), number(group), lr, self.stream()) })
+        call!(self.optimizer_set_lr(number(group), lr, self.stream()))
     }
 
     /// Takes the parameters of a Schedule-Free optimizer to the averaged weights, or back. Steps fail while evaluating.
     pub fn set_evaluating(&mut self, evaluating: bool) -> Result<()> {
-        let call = self.api().optimizer_set_evaluating;
-        self.check(unsafe { call(self.as_ptr(), i32::from(evaluating), self.stream()) })
+        call!(self.optimizer_set_evaluating(evaluating.into(), self.stream()))
     }
 
     /// Reads the learning rate of a group from device memory at every step; NULL returns to the last one that was set.
     ///
     /// # Safety
-    /// The number is in memory of the context's device, outlives its use here, and is not written while a step reads it.
+    /// The number is in memory of the context's device, outlives its use here, and is not written while a step reads
+    /// it.
     pub unsafe fn set_device_lr(&mut self, group: usize, device_lr: *const f32) -> Result<()> {
-        let call = self.api().optimizer_set_device_lr;
-        self.check(call(self.as_ptr(), number(group), device_lr, self.stream()))
+        call!(self.optimizer_set_device_lr(number(group), device_lr, self.stream()))
     }
 
     /// A state slot: its name and its tensors.
     pub fn state(&self, slot: usize) -> Result<State<'_>> {
         let (mut list, mut name) = (ptr::null_mut(), ptr::null());
-        let call = self.api().optimizer_get_state;
-        self.check(unsafe { call(self.as_ptr(), number(slot), &mut list, &mut name) })?;
-        Ok(State {
-            context: &self.handle.context,
-            list,
-            name,
-        })
+        call!(self.optimizer_get_state(number(slot), &mut list, &mut name))?;
+        Ok(State { context: &self.handle.context, list, name })
     }
 
     /// A state slot, to write.
@@ -311,53 +234,41 @@ impl<'a> Optimizer<'a> {
     /// Steps so far.
     pub fn steps(&self) -> Result<Steps> {
         let (mut applied, mut skipped) = (0, 0);
-        let call = self.api().optimizer_get_steps_sync;
-        self.check(unsafe { call(self.as_ptr(), &mut applied, &mut skipped, self.stream()) })?;
-        Ok(Steps {
-            applied: applied as u64,
-            skipped: skipped as u64,
-        })
+        call!(self.optimizer_get_steps_sync(&mut applied, &mut skipped, self.stream()))?;
+        Ok(Steps { applied: applied as u64, skipped: skipped as u64 })
     }
 
-    /// Elements whose parameter an applied step left as it was, summed over the steps; 0 unless `count_unchanged` is set.
+    /// Elements whose parameter an applied step left as it was, summed over the steps; 0 unless `count_unchanged` is
+    /// set.
     pub fn unchanged(&self) -> Result<u64> {
         let mut unchanged = 0;
-        let call = self.api().optimizer_get_unchanged_sync;
-        self.check(unsafe { call(self.as_ptr(), &mut unchanged, self.stream()) })?;
+        call!(self.optimizer_get_unchanged_sync(&mut unchanged, self.stream()))?;
         Ok(unchanged as u64)
     }
 
     /// Sets the step counts, for a checkpoint that was kept field by field.
     pub fn set_steps(&mut self, steps: Steps) -> Result<()> {
-        let call = self.api().optimizer_set_steps;
-        let (applied, skipped) = (steps.applied as i64, steps.skipped as i64);
-        self.check(unsafe { call(self.as_ptr(), applied, skipped, self.stream()) })
+        call!(self.optimizer_set_steps(steps.applied as i64, steps.skipped as i64, self.stream()))
     }
 
     /// Applied steps of each tensor: those in which its gradient was present.
     pub fn tensor_steps(&self) -> Result<Vec<u64>> {
         let mut steps = vec![0i64; self.params().len()];
-        let call = self.api().optimizer_get_tensor_steps_sync;
-        let count = steps.len() as i64;
-        self.check(unsafe { call(self.as_ptr(), steps.as_mut_ptr(), count, self.stream()) })?;
+        call!(self.optimizer_get_tensor_steps_sync(steps.as_mut_ptr(), steps.len() as i64, self.stream()))?;
         Ok(steps.into_iter().map(|steps| steps as u64).collect())
     }
 
     /// Sets the applied steps of each tensor. The applied steps of the optimizer become the largest.
     pub fn set_tensor_steps(&mut self, steps: &[u64]) -> Result<()> {
         let steps: Vec<i64> = steps.iter().map(|&steps| steps as i64).collect();
-        let call = self.api().optimizer_set_tensor_steps;
-        let count = steps.len() as i64;
-        self.check(unsafe { call(self.as_ptr(), steps.as_ptr(), count, self.stream()) })
+        call!(self.optimizer_set_tensor_steps(steps.as_ptr(), steps.len() as i64, self.stream()))
     }
 
-    /// Where each tensor begins in the whole that this optimizer has a shard of: multiples of 32, one per tensor, by which
-    /// a shard draws the random bits of stochastic rounding that the whole draws. They are not saved. Default: the number
-    /// of elements in the tensors before it, each rounded up to a multiple of 32.
+    /// Where each tensor begins in the whole that this optimizer has a shard of: multiples of 32, one per tensor, by
+    /// which a shard draws the random bits of stochastic rounding that the whole draws. They are not saved. Default:
+    /// the number of elements in the tensors before it, each rounded up to a multiple of 32.
     pub fn set_offsets(&mut self, offsets: &[i64]) -> Result<()> {
-        let call = self.api().optimizer_set_offsets;
-        let count = offsets.len() as i64;
-        self.check(unsafe { call(self.as_ptr(), offsets.as_ptr(), count, self.stream()) })
+        call!(self.optimizer_set_offsets(offsets.as_ptr(), offsets.len() as i64, self.stream()))
     }
 
     /// Step counts and all state tensors, with a header that describes them and a checksum.
@@ -369,17 +280,13 @@ impl<'a> Optimizer<'a> {
 
     /// As [`Optimizer::save`], to memory of exactly the size that it has.
     pub fn save_to(&mut self, bytes: &mut [u8]) -> Result<()> {
-        let call = self.api().optimizer_save_sync;
-        let (data, size) = (bytes.as_mut_ptr() as *mut c_void, bytes.len() as i64);
-        self.check(unsafe { call(self.as_ptr(), data, size, self.stream()) })
+        call!(self.optimizer_save_sync(bytes.as_mut_ptr().cast(), bytes.len() as i64, self.stream()))
     }
 
     /// Restores what [`Optimizer::save`] wrote on a machine of the same byte order. All of it is checked first. Errors:
     /// `InvalidArgument` for truncated, damaged or foreign data, another kind, other counts or dtypes.
     pub fn load(&mut self, bytes: &[u8]) -> Result<()> {
-        let call = self.api().optimizer_load_sync;
-        let (data, size) = (bytes.as_ptr() as *const c_void, bytes.len() as i64);
-        self.check(unsafe { call(self.as_ptr(), data, size, self.stream()) })
+        call!(self.optimizer_load_sync(bytes.as_ptr().cast(), bytes.len() as i64, self.stream()))
     }
 
     /// The context of its lists.
@@ -397,25 +304,22 @@ impl<'a> Optimizer<'a> {
         Entered::new(slice::from_ref(&self.lists.grads.in_use))
     }
 
-    fn api(&self) -> &'static sys::gsc_api {
+    pub(crate) fn api(&self) -> &'static sys::gsc_api {
         self.handle.context.api()
     }
 
-    fn stream(&self) -> sys::gsc_stream {
+    pub(crate) fn stream(&self) -> sys::gsc_stream {
         self.handle.context.stream()
     }
 
-    fn check(&self, status: sys::gsc_status) -> Result<()> {
-        self.handle.context.check(status)
+    pub(crate) fn judge(&self, status: sys::gsc_status) -> Result<()> {
+        self.handle.context.judge(status)
     }
 }
 
 /// A range as the library takes it, which refuses one that is reversed as a count below 0.
 pub(crate) fn first_and_count(range: &Range<usize>) -> (i64, i64) {
-    (
-        range.start as i64,
-        range.end.wrapping_sub(range.start) as i64,
-    )
+    (range.start as i64, range.end.wrapping_sub(range.start) as i64)
 }
 
 /// Where the gradients are. Private, so that nothing else can be passed for them.

@@ -6,8 +6,8 @@ use crate::in_use::{Entered, InUse};
 use crate::optimizer::first_and_count;
 use crate::tensor_list::require_place;
 use crate::{
-    Context, DeviceState, Gradients, HistoryEntry, Norm, Optimizer, Report, Result, ScalerOptions,
-    ScalerState, Tensor, TensorRef,
+    Context, DeviceState, Gradients, HistoryEntry, Norm, Optimizer, Report, Result, ScalerOptions, ScalerState, Status,
+    Tensor, TensorRef,
 };
 use gradscaler_sys as sys;
 use std::cell::Cell;
@@ -16,6 +16,7 @@ use std::marker::PhantomData;
 use std::mem::{self, size_of};
 use std::ops::Range;
 use std::ptr::{self, NonNull};
+use std::slice;
 use std::sync::Arc;
 
 /// The scale, its policy, counters and history. Gradients are those of an [`Optimizer`], or a
@@ -68,9 +69,7 @@ impl Drop for GradScaler {
 
 impl fmt::Debug for GradScaler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GradScaler")
-            .field("context", &self.context)
-            .finish_non_exhaustive()
+        f.debug_struct("GradScaler").field("context", &self.context).finish_non_exhaustive()
     }
 }
 
@@ -80,8 +79,7 @@ impl GradScaler {
     pub fn new(context: &Context, options: ScalerOptions) -> Result<Self> {
         let options = options.to_raw()?;
         let mut handle = ptr::null_mut();
-        let create = context.api().scaler_create;
-        context.check(unsafe { create(context.as_ptr(), &options, &mut handle) })?;
+        call!(context.scaler_create(&options, &mut handle))?;
         Ok(GradScaler {
             handle: NonNull::new(handle).expect("a scaler"),
             reducer: None,
@@ -97,52 +95,34 @@ impl GradScaler {
     /// [`GradScaler::scale_into`].
     pub fn scale(&self) -> Result<f32> {
         let mut scale = 0.0;
-        let call = self.api().scaler_get_scale_sync;
-        self.check_status(unsafe { call(self.as_ptr(), &mut scale, self.context.stream()) })?;
+        call!(self.scaler_get_scale_sync(&mut scale, self.stream()))?;
         Ok(scale)
     }
 
     /// `dst[i] = src[i] * scale`, without waiting for the scale: for the loss, or the first gradient of the backward
     /// pass. Dtypes may differ; rounded to nearest even. Not checked for overflow. Disabled: a copy.
-    pub fn scale_into<'s, 'd>(
-        &mut self,
-        src: impl Into<TensorRef<'s>>,
-        dst: impl Into<Tensor<'d>>,
-    ) -> Result<()> {
+    pub fn scale_into<'s, 'd>(&mut self, src: impl Into<TensorRef<'s>>, dst: impl Into<Tensor<'d>>) -> Result<()> {
         let (src, dst) = (src.into(), dst.into());
         require_place(&self.context, src.is_host(), format_args!("src"))?;
         require_place(&self.context, dst.is_host(), format_args!("dst"))?;
-        let call = self.api().scaler_scale;
-        self.check_status(unsafe {
-            call(
-                self.as_ptr(),
-                src.raw(),
-                dst.raw(),
-                1,
-                self.context.stream(),
-            )
-        })
+        call!(self.scaler_scale(src.raw(), dst.raw(), 1, self.stream()))
     }
 
     /// The fused step. Checks the optimizer's gradients unless that has been done. If all are finite, unscales, clips
     /// and applies them in one pass; else leaves parameters and state bit-identical and counts the step as skipped.
     /// Errors: `BadState` if stepped since the last update.
     pub fn step(&mut self, optimizer: &mut Optimizer<'_>) -> Result<()> {
-        let (call, pointer) = (self.api().scaler_step, optimizer.as_ptr());
-        self.with_grads(optimizer, |scaler, _, stream| unsafe {
-            call(scaler, pointer, stream)
-        })
+        let _entered = self.enter(optimizer)?;
+        call!(self.scaler_step(optimizer.as_ptr(), optimizer.stream()))
     }
 
-    /// The next slice of [`GradScaler::step`], for programs with a frame rate: reads and writes at most `max_bytes`, but
-    /// at least one chunk of up to 65536 elements. Returns the bytes that are left, 0 when the step is done. Errors: as
-    /// `step`; `InvalidArgument` if `max_bytes` is less than 1.
+    /// The next slice of [`GradScaler::step`], for programs with a frame rate: reads and writes at most `max_bytes`,
+    /// but at least one chunk of up to 65536 elements. Returns the bytes that are left, 0 when the step is done.
+    /// Errors: as `step`; `InvalidArgument` if `max_bytes` is less than 1.
     pub fn step_slice(&mut self, optimizer: &mut Optimizer<'_>, max_bytes: i64) -> Result<i64> {
-        let (call, pointer) = (self.api().scaler_step_slice, optimizer.as_ptr());
         let mut left = 0;
-        self.with_grads(optimizer, |scaler, _, stream| unsafe {
-            call(scaler, pointer, max_bytes, &mut left, stream)
-        })?;
+        let _entered = self.enter(optimizer)?;
+        call!(self.scaler_step_slice(optimizer.as_ptr(), max_bytes, &mut left, optimizer.stream()))?;
         Ok(left)
     }
 
@@ -150,71 +130,54 @@ impl GradScaler {
     /// a clean step and perhaps grows. Errors: `BadState` if no list was checked, unscaled or stepped since the last
     /// update, or if [`GradScaler::check_range`] has covered one only in part. Disabled: does nothing.
     pub fn update(&mut self) -> Result<()> {
-        let call = self.api().scaler_update;
-        self.with_iteration(|scaler, stream| unsafe { call(scaler, stream) })
+        self.end_iteration(|scaler| call!(scaler.scaler_update(scaler.stream())))
     }
 
     /// [`GradScaler::step`] and [`GradScaler::update`] in one call, for loops with a single optimizer. Errors: those of
     /// both; `InvalidArgument` if the optimizer belongs to another context than the scaler.
     pub fn step_and_update(&mut self, optimizer: &mut Optimizer<'_>) -> Result<()> {
         self.join(optimizer);
-        let (call, optimizer) = (self.api().scaler_step_and_update, optimizer.as_ptr());
-        self.with_iteration(|scaler, stream| unsafe { call(scaler, optimizer, stream) })
+        self.end_iteration(|scaler| call!(scaler.scaler_step_and_update(optimizer.as_ptr(), scaler.stream())))
     }
 
     /// Multiplies the gradients by 1 / scale in place, and records their norm and whether any is inf or NaN. Errors:
     /// `BadState` if already unscaled or stepped since the last update. Disabled: does nothing.
     pub fn unscale(&mut self, grads: &mut impl Gradients) -> Result<()> {
-        let call = self.api().scaler_unscale;
-        self.with_grads(grads, |scaler, list, stream| unsafe {
-            call(scaler, list, stream)
-        })
+        let _entered = self.enter(grads)?;
+        call!(self.scaler_unscale(grads.list(), grads.stream()))
     }
 
     /// Records the same without writing the gradients; [`GradScaler::step`] then unscales in its own pass. Errors:
     /// `BadState` if checked, unscaled or stepped since the last update. Disabled: does nothing.
     pub fn check(&mut self, grads: &mut impl Gradients) -> Result<()> {
-        let call = self.api().scaler_check;
-        self.with_grads(grads, |scaler, list, stream| unsafe {
-            call(scaler, list, stream)
-        })
+        let _entered = self.enter(grads)?;
+        call!(self.scaler_check(grads.list(), grads.stream()))
     }
 
     /// Checks a range of tensors only, while a backward pass is still producing the others. `step` and `check` check
     /// what is missing. Errors: as `check`; `InvalidArgument` for a range outside the list; `BadState` if a tensor was
     /// checked already.
     pub fn check_range(&mut self, grads: &mut impl Gradients, tensors: Range<usize>) -> Result<()> {
-        let call = self.api().scaler_check_range;
         let (first, count) = first_and_count(&tensors);
-        self.with_grads(grads, |scaler, list, stream| unsafe {
-            call(scaler, list, first, count, stream)
-        })
+        let _entered = self.enter(grads)?;
+        call!(self.scaler_check_range(grads.list(), first, count, grads.stream()))
     }
 
     /// Limits the norm of the unscaled gradients: `g *= min(1, max_norm / (norm + 1e-6))`, PyTorch's rule. On unscaled
     /// gradients now; otherwise [`GradScaler::step`] folds the factor into its own pass. Gradients with an inf or NaN
     /// stay as they are. Errors: `InvalidArgument` if `max_norm` is negative or not finite; `BadState` after `step`, or
     /// after another clip in this iteration; `Unsupported`: [`Norm::Inf`] together with a reducer.
-    pub fn clip_grad_norm(
-        &mut self,
-        grads: &mut impl Gradients,
-        max_norm: f64,
-        norm: Norm,
-    ) -> Result<()> {
-        let call = self.api().scaler_clip_grad_norm;
-        self.with_grads(grads, |scaler, list, stream| unsafe {
-            call(scaler, list, max_norm, norm as i32, stream)
-        })
+    pub fn clip_grad_norm(&mut self, grads: &mut impl Gradients, max_norm: f64, norm: Norm) -> Result<()> {
+        let _entered = self.enter(grads)?;
+        call!(self.scaler_clip_grad_norm(grads.list(), max_norm, norm as i32, grads.stream()))
     }
 
     /// Clamps every unscaled gradient to `[-clip_value, clip_value]`, after `clip_grad_norm` if both are used. In place
     /// on unscaled gradients, otherwise folded into [`GradScaler::step`]. Errors: `InvalidArgument` if `clip_value` is
     /// negative or NaN; `BadState` after `step`.
     pub fn clip_grad_value(&mut self, grads: &mut impl Gradients, clip_value: f64) -> Result<()> {
-        let call = self.api().scaler_clip_grad_value;
-        self.with_grads(grads, |scaler, list, stream| unsafe {
-            call(scaler, list, clip_value, stream)
-        })
+        let _entered = self.enter(grads)?;
+        call!(self.scaler_clip_grad_value(grads.list(), clip_value, grads.stream()))
     }
 
     /// Replaces [`GradScaler::step`] for your own optimizer: checks the gradients unless they have been checked, and
@@ -223,31 +186,27 @@ impl GradScaler {
     /// `clip_grad_value` is pending: call `unscale` before it.
     pub fn should_step(&mut self, grads: &mut impl Gradients) -> Result<bool> {
         let mut apply = 0;
-        let call = self.api().scaler_should_step_sync;
-        self.with_grads(grads, |scaler, list, stream| unsafe {
-            call(scaler, list, &mut apply, stream)
-        })?;
+        let _entered = self.enter(grads)?;
+        call!(self.scaler_should_step_sync(grads.list(), &mut apply, grads.stream()))?;
         Ok(apply != 0)
     }
 
     /// Forgets what was recorded of these gradients in this iteration, as if they had not been checked. The scale, the
     /// trackers and the gradients are not touched.
     pub fn discard(&mut self, grads: &mut impl Gradients) -> Result<()> {
-        let call = self.api().scaler_discard;
-        self.with_grads(grads, |scaler, list, _| unsafe { call(scaler, list) })
+        let _entered = self.enter(grads)?;
+        call!(self.scaler_discard(grads.list()))
     }
 
     /// [`GradScaler::discard`] for all gradients of this iteration.
     pub fn discard_all(&mut self) -> Result<()> {
-        let call = self.api().scaler_discard;
-        self.with_iteration(|scaler, _| unsafe { call(scaler, ptr::null_mut()) })
+        self.end_iteration(|scaler| call!(scaler.scaler_discard(ptr::null_mut())))
     }
 
     /// Replaces the scale (finite, > 0), as PyTorch's `update(new_scale)`: the growth tracker is kept, the iteration
     /// starts again, `min_scale` and `max_scale` do not apply. Disabled: does nothing.
     pub fn set_scale(&mut self, scale: f32) -> Result<()> {
-        let call = self.api().scaler_set_scale;
-        self.with_iteration(|scaler, stream| unsafe { call(scaler, scale, stream) })
+        self.end_iteration(|scaler| call!(scaler.scaler_set_scale(scale, scaler.stream())))
     }
 
     // Looking at it.
@@ -261,7 +220,7 @@ impl GradScaler {
     /// The state now, and what the last check of these gradients found. Errors: those of [`GradScaler::report`];
     /// `BadState` if they were never checked by this scaler.
     pub fn report_of(&self, grads: &impl Gradients) -> Result<Report> {
-        let _entered = Entered::new(std::slice::from_ref(grads.in_use()))?;
+        let _entered = Entered::new(slice::from_ref(grads.in_use()))?;
         self.read_report(grads.list())
     }
 
@@ -270,38 +229,20 @@ impl GradScaler {
     ///
     /// # Safety
     /// `out` is pinned host memory (any on the CPU) that stays valid, and untouched, until then.
-    pub unsafe fn read_report_async(
-        &self,
-        grads: Option<&dyn Gradients>,
-        out: *mut sys::gsc_report,
-    ) -> Result<()> {
-        let _entered = grads
-            .map(|grads| Entered::new(std::slice::from_ref(grads.in_use())))
-            .transpose()?;
+    pub unsafe fn read_report_async(&self, grads: Option<&dyn Gradients>, out: *mut sys::gsc_report) -> Result<()> {
+        let _entered = grads.map(|grads| Entered::new(slice::from_ref(grads.in_use()))).transpose()?;
         let list = grads.map_or(ptr::null_mut(), |grads| grads.list());
         (*out).struct_size = size_of::<sys::gsc_report>() as u32;
-        let call = self.api().scaler_read_report_async;
-        self.check_status(call(self.as_ptr(), list, out, self.context.stream()))
+        call!(self.scaler_read_report_async(list, out, self.stream()))
     }
 
     /// The newest updates, oldest first, at most `capacity`.
     pub fn history(&self, capacity: usize) -> Result<Vec<HistoryEntry>> {
-        let call = self.api().scaler_get_history_sync;
-        let stream = self.context.stream();
         let mut count = 0;
-        self.check_status(unsafe { call(self.as_ptr(), ptr::null_mut(), 0, &mut count, stream) })?;
-        let mut entries: Vec<sys::gsc_history_entry> =
-            Vec::with_capacity(capacity.min(count as usize));
+        call!(self.scaler_get_history_sync(ptr::null_mut(), 0, &mut count, self.stream()))?;
+        let mut entries = Vec::with_capacity(capacity.min(count as usize));
         let room = entries.capacity().min(count as usize) as i64;
-        self.check_status(unsafe {
-            call(
-                self.as_ptr(),
-                entries.as_mut_ptr(),
-                room,
-                &mut count,
-                stream,
-            )
-        })?;
+        call!(self.scaler_get_history_sync(entries.as_mut_ptr(), room, &mut count, self.stream()))?;
         // As many have been written.
         unsafe { entries.set_len(count as usize) };
         Ok(entries.iter().map(HistoryEntry::from).collect())
@@ -315,7 +256,7 @@ impl GradScaler {
     /// The same, with those of the gradients. Of gradients on another device: the copies there, valid as long as the
     /// gradients. Errors: `BadState` if they are of another context and this scaler has not used them yet.
     pub fn device_state_of(&self, grads: &impl Gradients) -> Result<DeviceState> {
-        let _entered = Entered::new(std::slice::from_ref(grads.in_use()))?;
+        let _entered = Entered::new(slice::from_ref(grads.in_use()))?;
         self.read_device_state(grads.list())
     }
 
@@ -323,43 +264,34 @@ impl GradScaler {
 
     /// The options. `init_scale` is the one given at creation.
     pub fn options(&self) -> Result<ScalerOptions> {
-        // Numbers, all of which are written.
-        let mut raw: sys::gsc_scaler_options = unsafe { mem::zeroed() };
-        raw.struct_size = size_of::<sys::gsc_scaler_options>() as u32;
-        let call = self.api().scaler_get_options;
-        self.check_status(unsafe { call(self.as_ptr(), &mut raw) })?;
-        Ok(ScalerOptions::from_raw(&raw))
+        let mut raw = empty!(gsc_scaler_options);
+        call!(self.scaler_get_options(&mut raw))?;
+        Ok(ScalerOptions::from(&raw))
     }
 
-    /// Replaces the options; scale, trackers and history stay. `init_scale`, `enabled` and `history_capacity` must be as
-    /// at creation.
+    /// Replaces the options; scale, trackers and history stay. `init_scale`, `enabled` and `history_capacity` must be
+    /// as at creation.
     pub fn set_options(&mut self, options: &ScalerOptions) -> Result<()> {
-        let options = options.to_raw()?;
-        let call = self.api().scaler_set_options;
-        self.check_status(unsafe { call(self.as_ptr(), &options, self.context.stream()) })
+        call!(self.scaler_set_options(&options.to_raw()?, self.stream()))
     }
 
     /// The state, for a checkpoint. Errors: `BadState` if the scaler is disabled.
     pub fn state(&self) -> Result<ScalerState> {
-        // Numbers, all of which are written.
-        let mut raw: sys::gsc_scaler_state = unsafe { mem::zeroed() };
-        raw.struct_size = size_of::<sys::gsc_scaler_state>() as u32;
-        let call = self.api().scaler_get_state_sync;
-        self.check_status(unsafe { call(self.as_ptr(), &mut raw, self.context.stream()) })?;
-        Ok(ScalerState::from_raw(&raw))
+        let mut raw = empty!(gsc_scaler_state);
+        call!(self.scaler_get_state_sync(&mut raw, self.stream()))?;
+        Ok(ScalerState::from(&raw))
     }
 
-    /// Restores a state, its factors and interval included; the iteration and the history start again. It is validated as
-    /// a whole first. Errors: `InvalidArgument` for a value out of range. Disabled: does nothing.
+    /// Restores a state, its factors and interval included; the iteration and the history start again. It is validated
+    /// as a whole first. Errors: `InvalidArgument` for a value out of range. Disabled: does nothing.
     pub fn set_state(&mut self, state: &ScalerState) -> Result<()> {
         let state = state.to_raw();
-        let call = self.api().scaler_set_state;
-        self.with_iteration(|scaler, stream| unsafe { call(scaler, &state, stream) })
+        self.end_iteration(|scaler| call!(scaler.scaler_set_state(&state, scaler.stream())))
     }
 
-    /// Joins the checks over the ranks of a job: `reduce` replaces the numbers by their sums over all ranks. If one rank
-    /// overflows all skip, and clipping uses the norm over all ranks. Every rank checks the same gradients in the same
-    /// order. A check or step whose reduction fails gives `Callback`, with what `reduce` returned as its source.
+    /// Joins the checks over the ranks of a job: `reduce` replaces the numbers by their sums over all ranks. If one
+    /// rank overflows all skip, and clipping uses the norm over all ranks. Every rank checks the same gradients in the
+    /// same order. A check or step whose reduction fails gives `Callback`, with what `reduce` returned as its source.
     /// Errors: `BadState` if gradients were checked since the last update; `Unsupported` on a CUDA device, where
     /// `gsc_scaler_set_reducer` takes a function that enqueues.
     pub fn set_reducer(
@@ -374,8 +306,7 @@ impl GradScaler {
             all_reduce: Some(callbacks::all_reduce),
             user: user.cast(),
         };
-        let call = self.api().scaler_set_reducer;
-        let result = self.check_status(unsafe { call(self.as_ptr(), &raw) });
+        let result = call!(self.scaler_set_reducer(&raw));
         if result.is_err() {
             drop(unsafe { Box::from_raw(user) });
             return result;
@@ -387,8 +318,7 @@ impl GradScaler {
 
     /// Each process for itself again. Errors: `BadState` if gradients were checked since the last update.
     pub fn remove_reducer(&mut self) -> Result<()> {
-        let call = self.api().scaler_set_reducer;
-        self.check_status(unsafe { call(self.as_ptr(), ptr::null()) })?;
+        call!(self.scaler_set_reducer(ptr::null()))?;
         self.drop_reducer();
         Ok(())
     }
@@ -407,9 +337,13 @@ impl GradScaler {
         self.context.api()
     }
 
-    fn check_status(&self, status: sys::gsc_status) -> Result<()> {
+    fn stream(&self) -> sys::gsc_stream {
+        self.context.stream()
+    }
+
+    fn judge(&self, status: sys::gsc_status) -> Result<()> {
         let reducer = self.reducer.map_or(ptr::null_mut(), NonNull::as_ptr);
-        unsafe { callbacks::explain(self.context.check(status), reducer) }
+        unsafe { callbacks::explain(self.context.judge(status), reducer) }
     }
 
     fn drop_reducer(&mut self) {
@@ -425,54 +359,33 @@ impl GradScaler {
         }
     }
 
-    /// A call that takes gradients into the iteration. The stream is that of their device.
-    fn with_grads<G: Gradients>(
-        &mut self,
-        grads: &mut G,
-        call: impl FnOnce(
-            *mut sys::gsc_scaler,
-            *mut sys::gsc_tensor_list,
-            sys::gsc_stream,
-        ) -> sys::gsc_status,
-    ) -> Result<()> {
+    /// Takes gradients into the iteration, for a call on them.
+    fn enter<'g>(&mut self, grads: &'g impl Gradients) -> Result<Entered<'g>> {
         self.join(grads);
-        let _entered = Entered::new(std::slice::from_ref(grads.in_use()))?;
-        self.check_status(call(self.as_ptr(), grads.list(), grads.stream()))
+        Entered::new(slice::from_ref(grads.in_use()))
     }
 
     /// A call that ends the iteration, and so uses all its lists.
-    fn with_iteration(
-        &mut self,
-        call: impl FnOnce(*mut sys::gsc_scaler, sys::gsc_stream) -> sys::gsc_status,
-    ) -> Result<()> {
+    fn end_iteration(&mut self, call: impl FnOnce(&Self) -> Result<()>) -> Result<()> {
         let entered = Entered::new(&self.iteration)?;
-        self.check_status(call(self.as_ptr(), self.context.stream()))?;
+        call(self)?;
         drop(entered);
         self.iteration.clear();
         Ok(())
     }
 
     fn read_report(&self, list: *const sys::gsc_tensor_list) -> Result<Report> {
-        // Numbers, all of which are written.
-        let mut raw: sys::gsc_report = unsafe { mem::zeroed() };
-        raw.struct_size = size_of::<sys::gsc_report>() as u32;
-        let call = self.api().scaler_get_report_sync;
-        let status = unsafe { call(self.as_ptr(), list, &mut raw, self.context.stream()) };
-        match self.check_status(status) {
+        let mut raw = empty!(gsc_report);
+        match call!(self.scaler_get_report_sync(list, &mut raw, self.stream())) {
             Ok(()) => Ok(Report::from(&raw)),
-            Err(error) if status == sys::GSC_ERROR_SCALE_FLOOR => {
-                Err(error.with_report(Report::from(&raw)))
-            }
+            Err(error) if error.status() == Status::ScaleFloor => Err(error.with_report(Report::from(&raw))),
             Err(error) => Err(error),
         }
     }
 
     fn read_device_state(&self, list: *const sys::gsc_tensor_list) -> Result<DeviceState> {
-        // Addresses, all of which are written.
-        let mut raw: sys::gsc_device_state = unsafe { mem::zeroed() };
-        raw.struct_size = size_of::<sys::gsc_device_state>() as u32;
-        let call = self.api().scaler_get_device_state;
-        self.check_status(unsafe { call(self.as_ptr(), list, &mut raw) })?;
+        let mut raw = empty!(gsc_device_state);
+        call!(self.scaler_get_device_state(list, &mut raw))?;
         Ok(DeviceState::from(&raw))
     }
 }

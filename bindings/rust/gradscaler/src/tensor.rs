@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers: memory of the caller's, borrowed or handed over, as contiguous elements of one dtype. What is made of buffers,
-// a list, is in tensor_list.rs.
+// Buffers: memory of the caller's, borrowed or handed over, as contiguous elements of one dtype. What is made of
+// buffers, a list, is in tensor_list.rs.
 use crate::{DType, Error, Result, Status};
 use gradscaler_sys as sys;
 use std::ffi::c_void;
@@ -104,15 +104,9 @@ pub struct Tensor<'a> {
     dtype: DType,
     name: Option<String>,
     owner: Option<Owner>,
-    origin: Origin,
+    /// Whether the memory is known to be the host's: not of an address.
+    host: bool,
     marker: PhantomData<&'a mut [u8]>,
-}
-
-/// Whether the memory is known to be the host's.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
-    Slice,
-    Address,
 }
 
 // It stands for `&mut [T]` or a `Vec<T>` of plain numbers.
@@ -162,46 +156,18 @@ impl fmt::Debug for Tensor<'_> {
 }
 
 impl<'a> Tensor<'a> {
-    fn new(
-        data: *mut c_void,
-        count: usize,
-        dtype: DType,
-        owner: Option<Owner>,
-        origin: Origin,
-    ) -> Self {
-        Tensor {
-            raw: raw(data, count, dtype),
-            dtype,
-            name: None,
-            owner,
-            origin,
-            marker: PhantomData,
-        }
+    fn new(data: *mut c_void, count: usize, dtype: DType, owner: Option<Owner>, host: bool) -> Self {
+        Tensor { raw: raw(data, count, dtype), dtype, name: None, owner, host, marker: PhantomData }
     }
 
     fn borrowed<T>(data: &'a mut [T], dtype: DType) -> Self {
-        Tensor::new(
-            data.as_mut_ptr().cast(),
-            data.len(),
-            dtype,
-            None,
-            Origin::Slice,
-        )
+        Tensor::new(data.as_mut_ptr().cast(), data.len(), dtype, None, true)
     }
 
     fn owned<T>(data: Vec<T>, dtype: DType) -> Self {
         let mut data = ManuallyDrop::new(data);
-        let owner = Owner {
-            capacity: data.capacity(),
-            release: release::<T>,
-        };
-        Tensor::new(
-            data.as_mut_ptr().cast(),
-            data.len(),
-            dtype,
-            Some(owner),
-            Origin::Slice,
-        )
+        let owner = Owner { capacity: data.capacity(), release: release::<T> };
+        Tensor::new(data.as_mut_ptr().cast(), data.len(), dtype, Some(owner), true)
     }
 
     fn of_bits(bits: Bits<'a>, dtype: DType) -> Self {
@@ -228,7 +194,7 @@ impl<'a> Tensor<'a> {
     /// has been enqueued on a CUDA stream has finished, it is valid and nothing else writes it; nothing else reads it
     /// while a call, or work that a call has enqueued, may write it.
     pub unsafe fn from_raw_parts(data: *mut c_void, count: usize, dtype: DType) -> Self {
-        Tensor::new(data, count, dtype, None, Origin::Address)
+        Tensor::new(data, count, dtype, None, false)
     }
 
     /// Gives it a name for messages and reports.
@@ -260,26 +226,30 @@ impl<'a> Tensor<'a> {
     /// The elements. Errors: `InvalidArgument` if they are of another type; `Unsupported` for a tensor made of an
     /// address, whose memory may not be the host's.
     pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
-        self.require(T::DTYPE)?;
-        Ok(unsafe { self.elements() })
+        self.require_host()?;
+        require_dtype(self.dtype, T::DTYPE)?;
+        Ok(unsafe { elements(&self.raw) })
     }
 
     /// As [`Tensor::as_slice`], to write.
     pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
-        self.require(T::DTYPE)?;
-        Ok(unsafe { self.elements_mut() })
+        self.require_host()?;
+        require_dtype(self.dtype, T::DTYPE)?;
+        Ok(unsafe { elements_mut(&self.raw) })
     }
 
     /// 16-bit elements as they are stored. Errors as for [`Tensor::as_slice`].
     pub fn as_bits(&self) -> Result<&[u16]> {
-        self.require_bits()?;
-        Ok(unsafe { self.elements() })
+        self.require_host()?;
+        require_bits(self.dtype)?;
+        Ok(unsafe { elements(&self.raw) })
     }
 
     /// As [`Tensor::as_bits`], to write.
     pub fn as_mut_bits(&mut self) -> Result<&mut [u16]> {
-        self.require_bits()?;
-        Ok(unsafe { self.elements_mut() })
+        self.require_host()?;
+        require_bits(self.dtype)?;
+        Ok(unsafe { elements_mut(&self.raw) })
     }
 
     /// A part of it, for the length of a borrow; `..` is all of it.
@@ -287,11 +257,7 @@ impl<'a> Tensor<'a> {
     /// # Panics
     /// If the range does not lie within the tensor, as a slice does.
     pub fn slice(&mut self, range: impl RangeBounds<usize>) -> Tensor<'_> {
-        let after = |bound: usize| {
-            bound
-                .checked_add(1)
-                .expect("a bound of the range is usize::MAX")
-        };
+        let after = |bound: usize| bound.checked_add(1).expect("a bound of the range is usize::MAX");
         let first = match range.start_bound() {
             Bound::Included(&first) => first,
             Bound::Excluded(&before) => after(before),
@@ -302,19 +268,9 @@ impl<'a> Tensor<'a> {
             Bound::Excluded(&end) => end,
             Bound::Unbounded => self.len(),
         };
-        assert!(
-            first <= last && last <= self.len(),
-            "range {}..{} of {} elements",
-            first,
-            last,
-            self.len()
-        );
-        let data = self
-            .raw
-            .data
-            .cast::<u8>()
-            .wrapping_add(first * self.dtype.bytes());
-        Tensor::new(data.cast(), last - first, self.dtype, None, self.origin)
+        assert!(first <= last && last <= self.len(), "range {}..{} of {} elements", first, last, self.len());
+        let data = self.raw.data.cast::<u8>().wrapping_add(first * self.dtype.bytes());
+        Tensor::new(data.cast(), last - first, self.dtype, None, self.host)
     }
 
     pub(crate) fn raw(&self) -> &sys::gsc_tensor {
@@ -322,32 +278,22 @@ impl<'a> Tensor<'a> {
     }
 
     pub(crate) fn is_host(&self) -> bool {
-        self.origin == Origin::Slice
+        self.host
     }
 
     /// Takes over the memory of a tensor that has the same number of elements and dtype; the name stays.
     pub(crate) fn replace_memory(&mut self, mut other: Tensor<'a>) {
         mem::swap(&mut self.raw, &mut other.raw);
         mem::swap(&mut self.owner, &mut other.owner);
-        mem::swap(&mut self.origin, &mut other.origin);
+        mem::swap(&mut self.host, &mut other.host);
     }
 
-    fn require(&self, dtype: DType) -> Result<()> {
-        require_host(self.origin)?;
-        require_dtype(self.dtype, dtype)
-    }
-
-    fn require_bits(&self) -> Result<()> {
-        require_host(self.origin)?;
-        require_bits(self.dtype)
-    }
-
-    unsafe fn elements<T>(&self) -> &[T] {
-        elements(&self.raw)
-    }
-
-    unsafe fn elements_mut<T>(&mut self) -> &mut [T] {
-        elements_mut(&self.raw)
+    fn require_host(&self) -> Result<()> {
+        if self.host {
+            return Ok(());
+        }
+        let message = "the tensor was made of an address: only a list of a CPU context knows that it is the host's";
+        Err(Error::new(Status::Unsupported, message))
     }
 }
 
@@ -355,28 +301,14 @@ pub(crate) fn require_dtype(has: DType, wanted: DType) -> Result<()> {
     if has == wanted {
         return Ok(());
     }
-    Err(Error::new(
-        Status::InvalidArgument,
-        format!("the tensor is {:?}, not {:?}", has, wanted),
-    ))
+    Err(Error::new(Status::InvalidArgument, format!("the tensor is {:?}, not {:?}", has, wanted)))
 }
 
 pub(crate) fn require_bits(has: DType) -> Result<()> {
     if has.bytes() == 2 {
         return Ok(());
     }
-    Err(Error::new(
-        Status::InvalidArgument,
-        format!("the tensor is {:?}, not of 16 bits", has),
-    ))
-}
-
-fn require_host(origin: Origin) -> Result<()> {
-    if origin == Origin::Slice {
-        return Ok(());
-    }
-    let message = "the tensor was made of an address: only a list of a CPU context knows that it is the host's";
-    Err(Error::new(Status::Unsupported, message))
+    Err(Error::new(Status::InvalidArgument, format!("the tensor is {:?}, not of 16 bits", has)))
 }
 
 /// # Safety
@@ -411,9 +343,7 @@ unsafe impl Sync for TensorRef<'_> {}
 
 impl fmt::Debug for TensorRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TensorRef")
-            .field("len", &self.raw.count)
-            .finish_non_exhaustive()
+        f.debug_struct("TensorRef").field("len", &self.raw.count).finish_non_exhaustive()
     }
 }
 
@@ -437,22 +367,14 @@ impl<'a, T: Element, const N: usize> From<&'a [T; N]> for TensorRef<'a> {
 
 impl<'a> From<&'a Tensor<'_>> for TensorRef<'a> {
     fn from(tensor: &'a Tensor<'_>) -> Self {
-        TensorRef {
-            raw: tensor.raw,
-            host: tensor.is_host(),
-            marker: PhantomData,
-        }
+        TensorRef { raw: tensor.raw, host: tensor.is_host(), marker: PhantomData }
     }
 }
 
 impl<'a> TensorRef<'a> {
     fn of<T>(data: &'a [T], dtype: DType) -> Self {
         let data_pointer = data.as_ptr() as *mut c_void;
-        TensorRef {
-            raw: raw(data_pointer, data.len(), dtype),
-            host: true,
-            marker: PhantomData,
-        }
+        TensorRef { raw: raw(data_pointer, data.len(), dtype), host: true, marker: PhantomData }
     }
 
     /// IEEE binary16, stored in `u16`.
@@ -470,11 +392,7 @@ impl<'a> TensorRef<'a> {
     /// # Safety
     /// As [`Tensor::from_raw_parts`], but for reading: nothing writes the memory.
     pub unsafe fn from_raw_parts(data: *const c_void, count: usize, dtype: DType) -> Self {
-        TensorRef {
-            raw: raw(data as *mut c_void, count, dtype),
-            host: false,
-            marker: PhantomData,
-        }
+        TensorRef { raw: raw(data as *mut c_void, count, dtype), host: false, marker: PhantomData }
     }
 
     pub(crate) fn raw(&self) -> &sys::gsc_tensor {

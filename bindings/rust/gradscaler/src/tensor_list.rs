@@ -3,9 +3,9 @@
 // slices of them between calls. Lists that an optimizer has taken in are reached through it, as `&TensorList` and
 // `TensorListMut`: a plain `&mut TensorList` could be swapped for another, whose buffers would go too early.
 use crate::error::text;
-use crate::in_use::InUse;
+use crate::in_use::{Entered, InUse};
 use crate::tensor::{elements, elements_mut, require_bits, require_dtype};
-use crate::{Context, DType, Element, Error, Result, Status, Tensor, TensorRef};
+use crate::{Context, DType, Diagnosis, Element, Error, Result, Status, Tensor, TensorRef};
 use gradscaler_sys as sys;
 use std::cell::Cell;
 use std::ffi::{c_void, CString};
@@ -14,6 +14,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::os::raw::c_char;
 use std::ptr::{self, NonNull};
+use std::slice;
 use std::sync::Arc;
 
 /// Buffers, validated once and used in every step. It holds them, borrowed or owned, for as long as it lives:
@@ -86,49 +87,13 @@ impl fmt::Debug for TensorList<'_> {
     }
 }
 
-/// What is in one tensor.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Diagnosis {
-    // gen-api: counted_fields gsc_tensor_diagnosis
-    /// Number of elements.
-    pub count: u64,
-    /// Number of +inf and -inf.
-    pub inf_count: u64,
-    /// Number of NaN.
-    pub nan_count: u64,
-    /// Number of +0 and -0.
-    pub zero_count: u64,
-    /// Number of non-zero values below the smallest normal number of the tensor's dtype.
-    pub subnormal_count: u64,
-    /// Index of the first inf or NaN.
-    pub first_nonfinite: Option<usize>,
-    /// Largest magnitude of the finite values; 0 if there are none.
-    pub amax: f64,
-    /// Smallest non-zero magnitude of the finite values; 0 if there are none.
-    pub amin: f64,
-    /// Square root of the sum of squares of the finite values, summed in fp64.
-    pub l2_norm: f64,
-    // gen-api: end
-    /// Bin `b` counts the finite values `x` with `floor(log2(|x|)) == b + EXPONENT_MIN`; see
-    /// [`recommend_scale`](crate::recommend_scale).
-    pub histogram: Vec<i64>,
-}
-
 /// Exponent of the first bin of a [`Diagnosis`]. Smaller exponents count in it, larger ones in the last.
 pub const EXPONENT_MIN: i32 = sys::GSC_EXPONENT_MIN;
 
 /// Refuses host memory on a CUDA device. An address the library judges itself.
-pub(crate) fn require_place(
-    context: &Context,
-    is_host: bool,
-    what: fmt::Arguments<'_>,
-) -> Result<()> {
+pub(crate) fn require_place(context: &Context, is_host: bool, what: fmt::Arguments<'_>) -> Result<()> {
     if is_host && context.require_cpu("").is_err() {
-        let message = format!(
-            "{} is host memory, but the context is a CUDA device: use from_raw_parts",
-            what
-        );
+        let message = format!("{} is host memory, but the context is a CUDA device: use from_raw_parts", what);
         return Err(Error::new(Status::InvalidArgument, message));
     }
     Ok(())
@@ -137,38 +102,21 @@ pub(crate) fn require_place(
 impl<'a> TensorList<'a> {
     /// Validates the tensors and plans the passes over them. Errors: `InvalidArgument` naming `tensors[i]`: memory of
     /// another device, two tensors that overlap, an address that is NULL or not aligned, a name with a zero byte.
-    pub fn new<T: Into<Tensor<'a>>>(
-        context: &Context,
-        tensors: impl IntoIterator<Item = T>,
-    ) -> Result<Self> {
+    pub fn new<T: Into<Tensor<'a>>>(context: &Context, tensors: impl IntoIterator<Item = T>) -> Result<Self> {
         let tensors: Vec<Tensor<'a>> = tensors.into_iter().map(Into::into).collect();
         let mut names = Vec::with_capacity(tensors.len());
         for (i, tensor) in tensors.iter().enumerate() {
             require_place(context, tensor.is_host(), format_args!("tensors[{}]", i))?;
             let name = tensor.name().map(CString::new).transpose().map_err(|_| {
-                Error::new(
-                    Status::InvalidArgument,
-                    format!("tensors[{}]: the name has a zero byte", i),
-                )
+                Error::new(Status::InvalidArgument, format!("tensors[{}]: the name has a zero byte", i))
             })?;
             names.push(name);
         }
-        let names: Vec<*const c_char> = names
-            .iter()
-            .map(|name| name.as_ref().map_or(ptr::null(), |name| name.as_ptr()))
-            .collect();
+        let names: Vec<*const c_char> =
+            names.iter().map(|name| name.as_ref().map_or(ptr::null(), |name| name.as_ptr())).collect();
         let raw: Vec<_> = tensors.iter().map(|tensor| *tensor.raw()).collect();
         let mut handle = ptr::null_mut();
-        let create = context.api().tensor_list_create;
-        context.check(unsafe {
-            create(
-                context.as_ptr(),
-                raw.as_ptr(),
-                raw.len() as i64,
-                names.as_ptr(),
-                &mut handle,
-            )
-        })?;
+        call!(context.tensor_list_create(raw.as_ptr(), raw.len() as i64, names.as_ptr(), &mut handle))?;
         Ok(TensorList {
             handle: NonNull::new(handle).expect("a list"),
             tensors,
@@ -194,11 +142,7 @@ impl<'a> TensorList<'a> {
             Some(tensor) => Ok(tensor),
             None => Err(Error::new(
                 Status::InvalidArgument,
-                format!(
-                    "index is {}, but the list has {} tensors",
-                    index,
-                    self.len()
-                ),
+                format!("index is {}, but the list has {} tensors", index, self.len()),
             )),
         }
     }
@@ -234,19 +178,13 @@ impl<'a> TensorList<'a> {
 
     /// Every tensor for itself, to write several at once.
     pub fn tensors_mut(&mut self) -> Vec<Tensor<'_>> {
-        self.tensors
-            .iter_mut()
-            .map(|tensor| tensor.slice(..))
-            .collect()
+        self.tensors.iter_mut().map(|tensor| tensor.slice(..)).collect()
     }
 
     /// Replaces the buffers by others of the same lengths and dtypes; names stay. For memory that is reallocated in
     /// every step. On error the list keeps its old ones. Errors: `InvalidArgument` naming the index; `BadState` if the
     /// list was checked or unscaled since the last update.
-    pub fn set_tensors<T: Into<Tensor<'a>>>(
-        &mut self,
-        tensors: impl IntoIterator<Item = T>,
-    ) -> Result<()> {
+    pub fn set_tensors<T: Into<Tensor<'a>>>(&mut self, tensors: impl IntoIterator<Item = T>) -> Result<()> {
         let tensors: Vec<Tensor<'a>> = tensors.into_iter().map(Into::into).collect();
         for (i, (new, old)) in tensors.iter().zip(&self.tensors).enumerate() {
             require_place(&self.context, new.is_host(), format_args!("tensors[{}]", i))?;
@@ -256,16 +194,8 @@ impl<'a> TensorList<'a> {
             }
         }
         let data: Vec<*mut c_void> = tensors.iter().map(|tensor| tensor.raw().data).collect();
-        let entered = crate::in_use::Entered::new(std::slice::from_ref(&self.in_use))?;
-        let call = self.context.api().tensor_list_set_pointers;
-        self.context.check(unsafe {
-            call(
-                self.as_ptr(),
-                data.as_ptr(),
-                data.len() as i64,
-                self.context.stream(),
-            )
-        })?;
+        let entered = Entered::new(slice::from_ref(&self.in_use))?;
+        call!(self.tensor_list_set_pointers(data.as_ptr(), data.len() as i64, self.context.stream()))?;
         drop(entered);
         for (old, new) in self.tensors.iter_mut().zip(tensors) {
             old.replace_memory(new);
@@ -278,58 +208,21 @@ impl<'a> TensorList<'a> {
     /// `BadState` if the list was checked or unscaled since the last update, or has no gradients.
     pub fn set_present(&mut self, present: &[bool]) -> Result<()> {
         let mask: Vec<u8> = present.iter().map(|&present| present.into()).collect();
-        let entered = crate::in_use::Entered::new(std::slice::from_ref(&self.in_use))?;
-        let call = self.context.api().tensor_list_set_present;
-        self.context.check(unsafe {
-            call(
-                self.as_ptr(),
-                mask.as_ptr(),
-                std::ptr::null(),
-                mask.len() as i64,
-                self.context.stream(),
-            )
-        })?;
-        drop(entered);
-        Ok(())
+        let _entered = Entered::new(slice::from_ref(&self.in_use))?;
+        call!(self.tensor_list_set_present(mask.as_ptr(), ptr::null(), mask.len() as i64, self.context.stream()))
     }
 
     /// Describes the values of every tensor.
     pub fn diagnose(&self) -> Result<Vec<Diagnosis>> {
         const BINS: usize = sys::GSC_EXPONENT_BINS as usize;
-        let mut found = Vec::with_capacity(self.len());
+        let mut found: Vec<sys::gsc_tensor_diagnosis> = Vec::with_capacity(self.len());
         let mut bins = vec![0i64; self.len() * BINS];
-        let call = self.context.api().tensor_list_diagnose_sync;
         let (count, stream) = (self.len() as i64, self.context.stream());
-        self.context.check(unsafe {
-            call(
-                self.as_ptr(),
-                found.as_mut_ptr(),
-                bins.as_mut_ptr(),
-                count,
-                stream,
-            )
-        })?;
+        call!(self.tensor_list_diagnose_sync(found.as_mut_ptr(), bins.as_mut_ptr(), count, stream))?;
         // Every entry has been written.
         unsafe { found.set_len(self.len()) };
-        let diagnosis = |(raw, bins): (sys::gsc_tensor_diagnosis, &[i64])| Diagnosis {
-            // gen-api: counted_from_raw gsc_tensor_diagnosis
-            count: raw.count as u64,
-            inf_count: raw.inf_count as u64,
-            nan_count: raw.nan_count as u64,
-            zero_count: raw.zero_count as u64,
-            subnormal_count: raw.subnormal_count as u64,
-            first_nonfinite: usize::try_from(raw.first_nonfinite).ok(),
-            amax: raw.amax,
-            amin: raw.amin,
-            l2_norm: raw.l2_norm,
-            // gen-api: end
-            histogram: bins.to_vec(),
-        };
-        Ok(found
-            .into_iter()
-            .zip(bins.chunks(BINS))
-            .map(diagnosis)
-            .collect())
+        let each = found.iter().zip(bins.chunks(BINS));
+        Ok(each.map(|(raw, bins)| Diagnosis { histogram: bins.to_vec(), ..raw.into() }).collect())
     }
 
     /// The context it was made with.
@@ -340,6 +233,14 @@ impl<'a> TensorList<'a> {
     /// The handle, for calls through `gradscaler-sys`. Valid as long as the list.
     pub fn as_ptr(&self) -> *mut sys::gsc_tensor_list {
         self.handle.as_ptr()
+    }
+
+    fn api(&self) -> &'static sys::gsc_api {
+        self.context.api()
+    }
+
+    fn judge(&self, status: sys::gsc_status) -> Result<()> {
+        self.context.judge(status)
     }
 
     fn host_tensor(&self, index: usize) -> Result<&Tensor<'a>> {
@@ -393,10 +294,7 @@ impl<'o, 'a> TensorListMut<'o, 'a> {
     }
 
     /// [`TensorList::set_tensors`].
-    pub fn set_tensors<T: Into<Tensor<'a>>>(
-        &mut self,
-        tensors: impl IntoIterator<Item = T>,
-    ) -> Result<()> {
+    pub fn set_tensors<T: Into<Tensor<'a>>>(&mut self, tensors: impl IntoIterator<Item = T>) -> Result<()> {
         self.list.set_tensors(tensors)
     }
 
@@ -424,7 +322,7 @@ impl State<'_> {
     pub fn len(&self) -> Result<usize> {
         let mut count = 0;
         let call = self.context.api().tensor_list_get_count;
-        self.context.check(unsafe { call(self.list, &mut count) })?;
+        self.context.judge(unsafe { call(self.list, &mut count) })?;
         Ok(count as usize)
     }
 
@@ -441,8 +339,7 @@ impl State<'_> {
     /// The elements of tensor `index`. Errors as for [`TensorList::get`].
     pub fn get<T: Element>(&self, index: usize) -> Result<&[T]> {
         let (dtype, tensor) = self.tensor(index)?;
-        self.context
-            .require_cpu("a slice of an optimizer's state")?;
+        self.context.require_cpu("a slice of an optimizer's state")?;
         require_dtype(dtype, T::DTYPE)?;
         Ok(unsafe { elements(&tensor) })
     }
@@ -450,14 +347,9 @@ impl State<'_> {
     fn tensor(&self, index: usize) -> Result<(DType, sys::gsc_tensor)> {
         let mut tensor = *TensorRef::from(&[0f32; 0]).raw();
         let call = self.context.api().tensor_list_get_tensor;
-        self.context
-            .check(unsafe { call(self.list, index as i64, &mut tensor) })?;
-        let dtype = DType::try_from(tensor.dtype).map_err(|code| {
-            Error::new(
-                Status::Internal,
-                format!("the dtype {} is unknown to this crate", code),
-            )
-        })?;
+        self.context.judge(unsafe { call(self.list, index as i64, &mut tensor) })?;
+        let dtype = DType::try_from(tensor.dtype)
+            .map_err(|code| Error::new(Status::Internal, format!("the dtype {} is unknown to this crate", code)))?;
         Ok((dtype, tensor))
     }
 }
@@ -478,9 +370,7 @@ impl StateMut<'_> {
     /// As [`State::get`], to write.
     pub fn get_mut<T: Element>(&mut self, index: usize) -> Result<&mut [T]> {
         let (dtype, tensor) = self.0.tensor(index)?;
-        self.0
-            .context
-            .require_cpu("a slice of an optimizer's state")?;
+        self.0.context.require_cpu("a slice of an optimizer's state")?;
         require_dtype(dtype, T::DTYPE)?;
         Ok(unsafe { elements_mut(&tensor) })
     }

@@ -32,10 +32,18 @@ namespace detail {
 template <class Base>
 struct Traits;
 
-template <class OptionsType, class StateType, OptimizerKind kind>
-struct AdamTraits {
+/// Of those that count steps and begin with zeros.
+template <class OptionsType, class StateType>
+struct CountedTraits {
   using Options = OptionsType;
   using State = StateType;
+  static double first_value(const Options &) { return 0.0; }
+  static int64_t steps(const State &state) { return state.step(); }
+  static void set_steps(State &state, int64_t steps) { state.step(steps); }
+};
+
+template <class Options, class State, OptimizerKind kind>
+struct AdamTraits : CountedTraits<Options, State> {
   static OptimizerOptions options(const Options &o) {
     return {.kind = kind,
             .flags = o.amsgrad() ? static_cast<uint32_t>(GSC_OPTIMIZER_AMSGRAD) : 0u,
@@ -50,9 +58,6 @@ struct AdamTraits {
     if (o.amsgrad()) found.push_back(&state.max_exp_avg_sq());
     return found;
   }
-  static double first_value(const Options &) { return 0.0; }
-  static int64_t steps(const State &state) { return state.step(); }
-  static void set_steps(State &state, int64_t steps) { state.step(steps); }
 };
 template <>
 struct Traits<::torch::optim::AdamW>
@@ -85,9 +90,8 @@ struct Traits<::torch::optim::SGD> {
 };
 
 template <>
-struct Traits<::torch::optim::Adagrad> {
-  using Options = ::torch::optim::AdagradOptions;
-  using State = ::torch::optim::AdagradParamState;
+struct Traits<::torch::optim::Adagrad>
+    : CountedTraits<::torch::optim::AdagradOptions, ::torch::optim::AdagradParamState> {
   static OptimizerOptions options(const Options &o) {
     return {.kind = OptimizerKind::adagrad,
             .lr = o.lr(),
@@ -98,14 +102,11 @@ struct Traits<::torch::optim::Adagrad> {
   }
   static std::vector<at::Tensor *> slots(State &state, const Options &) { return {&state.sum()}; }
   static double first_value(const Options &o) { return o.initial_accumulator_value(); }
-  static int64_t steps(const State &state) { return state.step(); }
-  static void set_steps(State &state, int64_t steps) { state.step(steps); }
 };
 
 template <>
-struct Traits<::torch::optim::RMSprop> {
-  using Options = ::torch::optim::RMSpropOptions;
-  using State = ::torch::optim::RMSpropParamState;
+struct Traits<::torch::optim::RMSprop>
+    : CountedTraits<::torch::optim::RMSpropOptions, ::torch::optim::RMSpropParamState> {
   static OptimizerOptions options(const Options &o) {
     return {.kind = OptimizerKind::rmsprop,
             .flags = o.centered() ? static_cast<uint32_t>(GSC_OPTIMIZER_CENTERED) : 0u,
@@ -121,9 +122,6 @@ struct Traits<::torch::optim::RMSprop> {
     if (o.centered()) found.push_back(&state.grad_avg());
     return found;
   }
-  static double first_value(const Options &) { return 0.0; }
-  static int64_t steps(const State &state) { return state.step(); }
-  static void set_steps(State &state, int64_t steps) { state.step(steps); }
 };
 
 /// The parameters of an optimizer that have a gradient, each checked. Nothing is changed.

@@ -6,22 +6,20 @@ use super::*;
 fn a_job_system_runs_the_work() {
     let regions = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&regions);
-    let options = ContextOptions::default()
-        .num_threads(4)
-        .parallel_for(move |count, body| {
-            counted.fetch_add(1, Ordering::Relaxed);
-            let next = AtomicI32::new(0);
-            thread::scope(|scope| {
-                for _ in 0..3 {
-                    scope.spawn(|| loop {
-                        match next.fetch_add(1, Ordering::Relaxed) {
-                            index if index < count => body(index),
-                            _ => break,
-                        }
-                    });
-                }
-            });
+    let options = ContextOptions::default().num_threads(4).parallel_for(move |count, body| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let next = AtomicI32::new(0);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| loop {
+                    match next.fetch_add(1, Ordering::Relaxed) {
+                        index if index < count => body(index),
+                        _ => break,
+                    }
+                });
+            }
         });
+    });
     let context = Context::new(options).unwrap();
     let (mut optimizer, mut scaler) = (sgd(&context, COUNT), scaler(&context));
     fill(&mut optimizer, 1024.0);
@@ -31,12 +29,7 @@ fn a_job_system_runs_the_work() {
 }
 
 fn assert_stepped(optimizer: &Optimizer) {
-    assert!(optimizer
-        .params()
-        .get::<f32>(0)
-        .unwrap()
-        .iter()
-        .all(|&weight| weight == -1.0));
+    assert!(optimizer.params().get::<f32>(0).unwrap().iter().all(|&weight| weight == -1.0));
 }
 
 fn assert_found_out(options: ContextOptions) {
@@ -49,44 +42,31 @@ fn assert_found_out(options: ContextOptions) {
 
 #[test]
 fn a_job_system_that_leaves_work_out_is_found_out() {
-    assert_found_out(
-        ContextOptions::default().parallel_for(|count, body| (1..count).for_each(body)),
-    );
+    assert_found_out(ContextOptions::default().parallel_for(|count, body| (1..count).for_each(body)));
 }
 
 #[test]
 fn a_job_system_that_makes_up_tasks_is_found_out() {
     for extra in [i32::MIN, -1, 1 << 20, i32::MAX] {
         assert_found_out(
-            ContextOptions::default()
-                .parallel_for(move |count, body| (0..count).chain([extra]).for_each(body)),
+            ContextOptions::default().parallel_for(move |count, body| (0..count).chain([extra]).for_each(body)),
         );
     }
 }
 
 #[test]
 fn a_panic_of_a_job_system_goes_on_when_the_work_is_done() {
-    let options = ContextOptions::default()
-        .num_threads(4)
-        .parallel_for(|_, _| panic!("out of jobs"));
+    let options = ContextOptions::default().num_threads(4).parallel_for(|_, _| panic!("out of jobs"));
     let context = Context::new(options).unwrap();
     let mut optimizer = sgd(&context, COUNT);
     fill(&mut optimizer, 1.0);
     let panic = catch_unwind(AssertUnwindSafe(|| optimizer.step())).unwrap_err();
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"out of jobs"));
-    assert!(optimizer
-        .params()
-        .get::<f32>(0)
-        .unwrap()
-        .iter()
-        .all(|&weight| weight == -1.0));
+    assert!(optimizer.params().get::<f32>(0).unwrap().iter().all(|&weight| weight == -1.0));
 }
 
 fn at_the_floor(context: &Context) -> GradScaler {
-    let options = ScalerOptions::default()
-        .init_scale(2.0)
-        .min_scale(2.0)
-        .floor_action(FloorAction::Error);
+    let options = ScalerOptions::default().init_scale(2.0).min_scale(2.0).floor_action(FloorAction::Error);
     let mut scaler = GradScaler::new(context, options).unwrap();
     let mut grads = TensorList::new(context, [vec![f32::NAN]]).unwrap();
     scaler.check(&mut grads).unwrap();
@@ -108,11 +88,7 @@ fn messages_arrive_until_the_log_is_replaced() {
     let context = Context::new(ContextOptions::default().log(keep(&messages))).unwrap();
     drop(at_the_floor(&context));
     assert_eq!(messages.lock().unwrap().len(), 1);
-    assert!(
-        messages.lock().unwrap()[0].contains("cannot be lowered"),
-        "{:?}",
-        messages
-    );
+    assert!(messages.lock().unwrap()[0].contains("cannot be lowered"), "{:?}", messages);
     context.set_log(None::<fn(LogLevel, &str)>);
     drop(at_the_floor(&context));
     assert_eq!(messages.lock().unwrap().len(), 1);
@@ -129,10 +105,7 @@ fn a_report_at_the_floor_comes_with_the_error() {
     let scaler = at_the_floor(&Context::cpu().unwrap());
     let error = refused(scaler.report(), Status::ScaleFloor, "");
     let report = error.report().unwrap();
-    assert_eq!(
-        (report.at_floor, report.skipped, report.scale),
-        (true, 1, 2.0)
-    );
+    assert_eq!((report.at_floor, report.skipped, report.scale), (true, 1, 2.0));
 }
 
 #[test]
@@ -162,14 +135,9 @@ fn ranks_are_joined() {
 fn what_a_reducer_says_is_the_source_of_the_error() {
     let context = Context::cpu().unwrap();
     let (mut scaler, mut grads) = (scaler(&context), list(&context, 4));
-    scaler
-        .set_reducer(|_| Err("rank 3 has left".into()))
-        .unwrap();
+    scaler.set_reducer(|_| Err("rank 3 has left".into())).unwrap();
     let error = refused(scaler.check(&mut grads), Status::Callback, "all_reduce");
-    assert_eq!(
-        std::error::Error::source(&error).unwrap().to_string(),
-        "rank 3 has left"
-    );
+    assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "rank 3 has left");
     let again = refused(scaler.update(), Status::BadState, "");
     assert!(std::error::Error::source(&again).is_none());
 }

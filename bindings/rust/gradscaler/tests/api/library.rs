@@ -15,10 +15,7 @@ fn the_stateless_operations() {
     assert_eq!(halves, [2.0; 3]);
     let tensors = [TensorRef::from(&[3f32]), TensorRef::from(&[4f64])];
     assert_eq!(ops::norm(&context, &tensors, Norm::L2).unwrap(), 5.0);
-    assert_eq!(
-        ops::tensor_norms(&context, &tensors, Norm::Inf).unwrap(),
-        (4.0, vec![3.0, 4.0])
-    );
+    assert_eq!(ops::tensor_norms(&context, &tensors, Norm::Inf).unwrap(), (4.0, vec![3.0, 4.0]));
     let mut gradients = [8f32, f32::INFINITY];
     assert!(ops::unscale_check(&context, &mut [Tensor::from(&mut gradients)], 0.5).unwrap());
     assert_eq!(gradients, [4.0, f32::INFINITY]);
@@ -28,39 +25,19 @@ fn the_stateless_operations() {
     ops::update_scale(&context, &mut scale, &mut tracker, true, 2.0, 0.5, 2).unwrap();
     assert_eq!((scale, tracker), (8.0, 0));
     let mut scaled = [0f32; 2];
-    scaler(&context)
-        .scale_into(&[1f32, 2.0], &mut scaled)
-        .unwrap();
+    scaler(&context).scale_into(&[1f32, 2.0], &mut scaled).unwrap();
     assert_eq!(scaled, [1024.0, 2048.0]);
 }
 
 #[test]
 fn tensors_are_diagnosed() {
     let context = Context::cpu().unwrap();
-    let list = TensorList::new(
-        &context,
-        [vec![1f32, -4.0, 0.0, f32::NAN, f32::INFINITY, 1e-40]],
-    )
-    .unwrap();
+    let list = TensorList::new(&context, [vec![1f32, -4.0, 0.0, f32::NAN, f32::INFINITY, 1e-40]]).unwrap();
     let found = &list.diagnose().unwrap()[0];
-    assert_eq!(
-        (
-            found.count,
-            found.nan_count,
-            found.inf_count,
-            found.zero_count
-        ),
-        (6, 1, 1, 1)
-    );
-    assert_eq!(
-        (found.subnormal_count, found.first_nonfinite, found.amax),
-        (1, Some(3), 4.0)
-    );
+    assert_eq!((found.count, found.nan_count, found.inf_count, found.zero_count), (6, 1, 1, 1));
+    assert_eq!((found.subnormal_count, found.first_nonfinite, found.amax), (1, Some(3), 4.0));
     let bin = |exponent: i32| found.histogram[(exponent - gradscaler::EXPONENT_MIN) as usize];
-    assert_eq!(
-        (bin(0), bin(2), found.histogram.iter().sum::<i64>()),
-        (1, 1, 3)
-    );
+    assert_eq!((bin(0), bin(2), found.histogram.iter().sum::<i64>()), (1, 1, 3));
     let recommended = gradscaler::recommend_scale(&found.histogram, 1.0, DType::Fp16).unwrap();
     assert_eq!(recommended.scale.log2().fract(), 0.0);
     assert!(recommended.flushed > 0.3);
@@ -72,6 +49,7 @@ fn the_library_and_its_devices_are_known() {
     assert!(gradscaler::build_info().unwrap().contains("gradscaler"));
     let cpu = gradscaler::device_info(gradscaler::DeviceType::Cpu, 0).unwrap();
     assert!(cpu.units > 0 && cpu.cpu_target.is_some() && !cpu.name.is_empty());
+    refused(gradscaler::device_info(gradscaler::DeviceType::Cpu, 1), Status::Unavailable, "device_index is 1");
     let context = Context::cpu().unwrap();
     assert_eq!(context.device_index().unwrap(), 0);
     assert_eq!(context.cpu_target().unwrap(), cpu.cpu_target.unwrap());
@@ -92,11 +70,11 @@ const NOT_CALLED: [&str; 6] = [
 
 #[test]
 fn every_function_of_the_table_is_called() {
-    let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap();
-    let table = read(crates.join("gradscaler-sys/src/bindings.rs"));
-    let sources = std::fs::read_dir(crates.join("gradscaler/src")).unwrap();
-    let code: String = sources.map(|entry| read(entry.unwrap().path())).collect();
+    let generated = |name| read(std::path::Path::new(env!("GRADSCALER_GENERATED")).join(name));
+    let table = generated("bindings.rs");
+    let sources = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
+    let code: String = sources.map(|entry| read(entry.unwrap().path())).collect::<String>() + &generated("mirrors.rs");
     let functions: Vec<&str> = table
         .lines()
         .filter_map(|line| line.strip_prefix("    ")?.split_once(" gsc_"))
@@ -114,11 +92,7 @@ fn every_function_of_the_table_is_called() {
 #[cfg(not(feature = "link"))]
 fn another_library_cannot_be_chosen_later() {
     Context::cpu().unwrap();
-    refused(
-        gradscaler::load("/nowhere/libgradscaler.so.1"),
-        Status::Unavailable,
-        "/nowhere/libgradscaler.so.1",
-    );
+    refused(gradscaler::load("/nowhere/libgradscaler.so.1"), Status::Unavailable, "/nowhere/libgradscaler.so.1");
     // The same file again is no other library.
     if let Some(path) = std::env::var_os("GRADSCALER_LIBRARY") {
         gradscaler::load(path).unwrap();

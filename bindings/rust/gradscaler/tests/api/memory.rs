@@ -9,11 +9,7 @@ fn borrowed_buffers_are_written_and_given_back() {
     let (mut weights, mut gradients) = ([1f32; 3], vec![4f64; 3]);
     let params = TensorList::new(&context, [&mut weights]).unwrap();
     let grads = TensorList::new(&context, [&mut gradients]).unwrap();
-    let mut optimizer = Optimizer::new(
-        OptimizerOptions::sgd().lr(0.25).zero_grads(true),
-        (params, grads),
-    )
-    .unwrap();
+    let mut optimizer = Optimizer::new(OptimizerOptions::sgd().lr(0.25).zero_grads(true), (params, grads)).unwrap();
     optimizer.step().unwrap();
     drop(optimizer);
     assert_eq!((weights, gradients), ([0.0; 3], vec![0.0; 3]));
@@ -24,11 +20,7 @@ fn vectors_are_kept_whatever_their_capacity_and_released() {
     let context = Context::cpu().unwrap();
     let mut roomy = Vec::with_capacity(100);
     roomy.extend([1f32, 2.0]);
-    let list = TensorList::new(
-        &context,
-        [Tensor::from(roomy), Tensor::from(Vec::<f32>::new())],
-    )
-    .unwrap();
+    let list = TensorList::new(&context, [Tensor::from(roomy), Tensor::from(Vec::<f32>::new())]).unwrap();
     assert_eq!(list.get::<f32>(0).unwrap(), [1.0, 2.0]);
     assert_eq!(list.get::<f32>(1).unwrap(), [0f32; 0]);
     assert!(list.tensor(1).unwrap().is_empty());
@@ -37,59 +29,29 @@ fn vectors_are_kept_whatever_their_capacity_and_released() {
 #[test]
 fn several_buffers_are_written_at_once() {
     let context = Context::cpu().unwrap();
-    let (params, grads) = (
-        list(&context, 2),
-        TensorList::new(&context, [vec![0f32; 2]]).unwrap(),
-    );
+    let (params, grads) = (list(&context, 2), TensorList::new(&context, [vec![0f32; 2]]).unwrap());
     let model_copy = Some(TensorList::new(&context, [Tensor::bf16(vec![0; 2])]).unwrap());
-    let lists = Lists {
-        params,
-        grads,
-        model_copy,
-        state: vec![],
-    };
+    let lists = Lists { params, grads, model_copy, state: vec![] };
     let mut optimizer = Optimizer::new(OptimizerOptions::sgd().lr(1.0), lists).unwrap();
     let mut lists = optimizer.lists_mut();
     let copy = lists.model_copy.as_mut().unwrap().bits_mut(0).unwrap();
-    let (weights, gradients) = (
-        lists.params.get_mut::<f32>(0).unwrap(),
-        lists.grads.get_mut::<f32>(0).unwrap(),
-    );
+    let (weights, gradients) = (lists.params.get_mut::<f32>(0).unwrap(), lists.grads.get_mut::<f32>(0).unwrap());
     weights[0] = 3.0;
     gradients[0] = f32::from(copy[0]) + 1.0;
     optimizer.step().unwrap();
     assert_eq!(optimizer.params().get::<f32>(0).unwrap(), [2.0, 0.0]);
-    assert_eq!(
-        optimizer.model_copy().unwrap().bits(0).unwrap(),
-        [0x4000, 0]
-    );
+    assert_eq!(optimizer.model_copy().unwrap().bits(0).unwrap(), [0x4000, 0]);
 }
 
 #[test]
 fn other_types_and_indices_are_refused() {
     let context = Context::cpu().unwrap();
     let mut list = TensorList::new(&context, [Tensor::fp16(vec![0; 2])]).unwrap();
-    refused(
-        list.get::<f32>(0),
-        Status::InvalidArgument,
-        "Fp16, not Fp32",
-    );
-    refused(
-        list.get_mut::<f64>(0),
-        Status::InvalidArgument,
-        "Fp16, not Fp64",
-    );
-    refused(
-        list.bits_mut(1),
-        Status::InvalidArgument,
-        "index is 1, but the list has 1 tensors",
-    );
+    refused(list.get::<f32>(0), Status::InvalidArgument, "Fp16, not Fp32");
+    refused(list.get_mut::<f64>(0), Status::InvalidArgument, "Fp16, not Fp64");
+    refused(list.bits_mut(1), Status::InvalidArgument, "index is 1, but the list has 1 tensors");
     let floats = super::list(&context, 2);
-    refused(
-        floats.bits(0),
-        Status::InvalidArgument,
-        "Fp32, not of 16 bits",
-    );
+    refused(floats.bits(0), Status::InvalidArgument, "Fp32, not of 16 bits");
 }
 
 #[test]
@@ -101,11 +63,7 @@ fn an_address_is_host_memory_in_a_list_of_the_cpu_only() {
     let list = TensorList::new(&context, [tensor]).unwrap();
     assert_eq!(list.get::<f32>(0).unwrap(), [1.0, 2.0]);
     let null = unsafe { Tensor::from_raw_parts(std::ptr::null_mut(), 2, DType::Fp32) };
-    refused(
-        TensorList::new(&context, [null]),
-        Status::InvalidArgument,
-        "tensors[0]",
-    );
+    refused(TensorList::new(&context, [null]), Status::InvalidArgument, "tensors[0]");
 }
 
 #[test]
@@ -115,25 +73,12 @@ fn buffers_are_replaced_by_others_of_the_same_kind() {
     optimizer.grads_mut().set_tensors([vec![5f32; 2]]).unwrap();
     optimizer.step().unwrap();
     assert_eq!(optimizer.params().get::<f32>(0).unwrap(), [-5.0; 2]);
-    let set =
-        |optimizer: &mut Optimizer<'static>, tensor| optimizer.grads_mut().set_tensors([tensor]);
-    refused(
-        set(&mut optimizer, Tensor::from(vec![0f32; 3])),
-        Status::InvalidArgument,
-        "tensors[0]",
-    );
-    refused(
-        set(&mut optimizer, Tensor::fp16(vec![0; 2])),
-        Status::InvalidArgument,
-        "tensors[0]",
-    );
+    let set = |optimizer: &mut Optimizer<'static>, tensor| optimizer.grads_mut().set_tensors([tensor]);
+    refused(set(&mut optimizer, Tensor::from(vec![0f32; 3])), Status::InvalidArgument, "tensors[0]");
+    refused(set(&mut optimizer, Tensor::fp16(vec![0; 2])), Status::InvalidArgument, "tensors[0]");
     let mut scaler = scaler(&context);
     scaler.check(&mut optimizer).unwrap();
-    refused(
-        set(&mut optimizer, Tensor::from(vec![0f32; 2])),
-        Status::BadState,
-        "update",
-    );
+    refused(set(&mut optimizer, Tensor::from(vec![0f32; 2])), Status::BadState, "update");
     assert_eq!(optimizer.grads().get::<f32>(0).unwrap(), [5.0; 2]);
 }
 
@@ -142,14 +87,8 @@ fn errors_say_in_fields_what_they_are_about() {
     let context = Context::cpu().unwrap();
     let error = GradScaler::new(&context, ScalerOptions::default().init_scale(0.0)).unwrap_err();
     let place = error.place();
-    assert_eq!(
-        (place.function.as_str(), place.argument.as_str()),
-        ("gsc_scaler_create", "options")
-    );
-    assert_eq!(
-        (place.field.as_str(), place.index, place.tensor),
-        ("init_scale", None, None)
-    );
+    assert_eq!((place.function.as_str(), place.argument.as_str()), ("gsc_scaler_create", "options"));
+    assert_eq!((place.field.as_str(), place.index, place.tensor), ("init_scale", None, None));
     let lists = Lists {
         params: list(&context, 4),
         grads: list(&context, 4),
@@ -158,10 +97,7 @@ fn errors_say_in_fields_what_they_are_about() {
     };
     let error = Optimizer::new(OptimizerOptions::adam(), lists).unwrap_err();
     let place = error.place();
-    assert_eq!(
-        (place.argument.as_str(), place.index, place.tensor),
-        ("state", Some(1), Some(0))
-    );
+    assert_eq!((place.argument.as_str(), place.index, place.tensor), ("state", Some(1), Some(0)));
 }
 
 #[test]
@@ -170,17 +106,9 @@ fn names_are_in_messages() {
     let mut bits = vec![0u16; 3];
     let bytes = bits.as_mut_ptr().cast::<u8>().wrapping_add(1);
     let odd = unsafe { Tensor::from_raw_parts(bytes.cast(), 1, DType::Fp16) }.named("layer1.bias");
-    refused(
-        TensorList::new(&context, [odd]),
-        Status::InvalidArgument,
-        "layer1.bias",
-    );
+    refused(TensorList::new(&context, [odd]), Status::InvalidArgument, "layer1.bias");
     let zero = Tensor::from(vec![0f32; 1]).named("a\0b");
-    refused(
-        TensorList::new(&context, [zero]),
-        Status::InvalidArgument,
-        "tensors[0]: the name has a zero byte",
-    );
+    refused(TensorList::new(&context, [zero]), Status::InvalidArgument, "tensors[0]: the name has a zero byte");
 }
 
 #[test]

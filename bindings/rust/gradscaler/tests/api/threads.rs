@@ -84,19 +84,13 @@ fn a_step_of_its_own_beside_the_update_of_its_gradients() {
         let other = thread::spawn(move || {
             // Other calls than the update log too.
             let mut slot = taken.lock().unwrap();
-            slot.as_mut()
-                .map(|optimizer| [optimizer.step(), optimizer.step_scaled(1.0, false)])
+            slot.as_mut().map(|optimizer| [optimizer.step(), optimizer.step_scaled(1.0, false)])
         });
-        kept.lock()
-            .unwrap()
-            .extend(other.join().unwrap().into_iter().flatten());
+        kept.lock().unwrap().extend(other.join().unwrap().into_iter().flatten());
     };
     let context = Context::new(ContextOptions::default().log(log)).unwrap();
-    let options = ScalerOptions::default()
-        .init_scale(1.0)
-        .min_scale(1.0)
-        .floor_action(FloorAction::Report)
-        .floor_patience(1);
+    let options =
+        ScalerOptions::default().init_scale(1.0).min_scale(1.0).floor_action(FloorAction::Report).floor_patience(1);
     let mut scaler = GradScaler::new(&context, options).unwrap();
     let mut optimizer = sgd(&context, 8);
     fill(&mut optimizer, f32::INFINITY);

@@ -13,7 +13,6 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicBoolean;
 import org.junit.jupiter.api.Test;
 
 /** close() while a call is in progress: the call ends as if nothing had happened, and the next one is refused. */
@@ -29,6 +28,7 @@ class CloseTest {
         w.optimizer.stepsApplied();
         w.grads.diagnose();
         new TensorList(w.context, w.weights).close();
+        Thread.yield();
       } catch (BadStateException e) {
         assertTrue(e.getMessage().endsWith(" is closed"), e.getMessage());
         return rounds;
@@ -47,9 +47,18 @@ class CloseTest {
     }
   }
 
+  /** Virtual threads where Java has them. */
+  private static ExecutorService threads(int count) throws ReflectiveOperationException {
+    try {
+      return (ExecutorService) Executors.class.getMethod("newVirtualThreadPerTaskExecutor").invoke(null);
+    } catch (NoSuchMethodException e) {
+      return Executors.newFixedThreadPool(count);
+    }
+  }
+
   @Test
   void twoClosersAndACall() throws Exception {
-    final ExecutorService pool = Executors.newFixedThreadPool(3);
+    final ExecutorService pool = threads(3);
     final CyclicBarrier start = new CyclicBarrier(3);
     for (int i = 0; i < RACES; i++) {
       final World w = new World(8);
@@ -76,7 +85,7 @@ class CloseTest {
   /** Two threads ask an object at once for what only reads. */
   @Test
   void twoCallersAndACloser() throws Exception {
-    final ExecutorService pool = Executors.newFixedThreadPool(2);
+    final ExecutorService pool = threads(2);
     for (int i = 0; i < RACES; i++) {
       final Context context = Context.cpu(1);
       final List<Future<?>> callers = new ArrayList<>();
@@ -85,6 +94,7 @@ class CloseTest {
           try {
             while (true) {
               context.numThreads();
+              Thread.yield();
             }
           } catch (BadStateException e) {
             assertEquals("Context is closed", e.getMessage());
@@ -157,14 +167,7 @@ class CloseTest {
   /** The collector frees what is forgotten while other threads make calls and close. */
   @Test
   void besideTheCollector() throws Exception {
-    final AtomicBoolean stop = new AtomicBoolean();
-    final Thread collector = new Thread(() -> {
-      while (!stop.get()) {
-        System.gc();
-      }
-    });
-    collector.start();
-    try {
+    World.whileCollecting(() -> {
       for (int i = 0; i < 300; i++) {
         final World w = new World(8);
         w.scaler.step(w.optimizer);
@@ -176,10 +179,7 @@ class CloseTest {
         new World(8).scaler.getScale();
         closer.join();
       }
-    } finally {
-      stop.set(true);
-      collector.join();
-    }
+    });
   }
 
   /** A hook closes what other threads use when the JVM ends. */

@@ -42,6 +42,7 @@ class ExceptionsTest {
       assertThrows(IllegalStateException.class, () -> w.optimizer.step());
     }
     assertThrows(UnavailableException.class, () -> Context.cuda(123));
+    assertThrows(UnavailableException.class, () -> Context.deviceInfo(DeviceType.CPU, 3));
   }
 
   @Test

@@ -2,9 +2,7 @@
 package io.github.gradscaler;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
-import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -18,7 +16,6 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicBoolean;
 import org.junit.jupiter.api.Test;
 
 /** Objects that are closed, forgotten, made by the million or used by many threads; and the buffers behind them. */
@@ -41,17 +38,11 @@ class LifetimeTest {
     closed(TensorList.class, () -> w.grads.diagnose());
     closed(Context.class, () -> w.context.numThreads());
     closed(Context.class, () -> new GradScaler(w.context));
-  }
-
-  @Test
-  void closedArguments() {
-    try (World w = new World(2)) {
-      final World other = new World(2);
-      other.close();
-      closed(TensorList.class, () -> w.scaler.check(other.grads));
-      closed(TensorList.class, () -> w.scaler.report(other.grads));
-      closed(Optimizer.class, () -> w.scaler.step(other.optimizer));
-      closed(Context.class, () -> Ops.cast(other.context, new Tensor[0], new Tensor[0]));
+    closed(Context.class, () -> Ops.cast(w.context, new Tensor[0], new Tensor[0]));
+    try (World other = new World(2)) {
+      closed(TensorList.class, () -> other.scaler.check(w.grads));
+      closed(TensorList.class, () -> other.scaler.report(w.grads));
+      closed(Optimizer.class, () -> other.scaler.step(w.optimizer));
     }
   }
 
@@ -92,7 +83,7 @@ class LifetimeTest {
     try (Context context = Context.cpu(1)) {
       final Tensor listed = listed(context, owners);
       final TensorList[] list = {ofAddress(context, owners)};
-      pressure();
+      World.collect();
       for (WeakReference<Object> owner : owners) {
         assertNotNull(owner.get());
       }
@@ -100,11 +91,7 @@ class LifetimeTest {
       assertEquals(5.0, list[0].diagnose().get(0).amax());
       list[0].close();
       list[0] = null;
-      for (int i = 0; i < 100 && owners.get(1).get() != null; i++) {
-        System.gc();
-        Thread.sleep(10);
-      }
-      assertNull(owners.get(1).get());
+      assertTrue(World.isCollected(owners.get(1)));
     }
   }
 
@@ -121,10 +108,7 @@ class LifetimeTest {
   }
 
   private static Tensor filled(List<WeakReference<Object>> owners) {
-    final Tensor tensor = Tensor.allocate(DType.FP32, 1 << 16);
-    for (int i = 0; i < tensor.count(); i++) {
-      tensor.floats().put(i, 5f);
-    }
+    final Tensor tensor = filled(1 << 16, 5);
     owners.add(new WeakReference<>(tensor.owner()));
     return tensor;
   }
@@ -184,11 +168,9 @@ class LifetimeTest {
       forgotten.add(new WeakReference<>(w.scaler));
       forgotten.add(new WeakReference<>(w.weights.owner()));
     }
-    for (int i = 0; i < 100 && forgotten.stream().anyMatch(r -> r.get() != null); i++) {
-      System.gc();
-      Thread.sleep(20);
+    for (WeakReference<Object> each : forgotten) {
+      assertTrue(World.isCollected(each));
     }
-    assertFalse(forgotten.stream().anyMatch(r -> r.get() != null));
   }
 
   /** The only reference to the buffers is the optimizer's. */
@@ -197,17 +179,13 @@ class LifetimeTest {
     try (Context context = Context.cpu(1)) {
       final List<WeakReference<Object>> buffers = new ArrayList<>();
       final Optimizer optimizer = forgetful(context, buffers);
-      pressure();
+      World.collect();
       for (WeakReference<Object> buffer : buffers) {
         assertNotNull(buffer.get());
       }
       optimizer.step();
       optimizer.close();
-      for (int i = 0; i < 100 && buffers.get(0).get() != null; i++) {
-        System.gc();
-        Thread.sleep(10);
-      }
-      assertNull(buffers.get(0).get());
+      assertTrue(World.isCollected(buffers.get(0)));
     }
   }
 
@@ -233,7 +211,7 @@ class LifetimeTest {
       final Optimizer optimizer = forgetful(context, buffers);
       scaler.setReducer(values -> {
         optimizer.close();
-        pressure();
+        World.collect();
         buffers.forEach(buffer -> alive.add(buffer.get()));
       });
       scaler.step(optimizer);
@@ -243,38 +221,22 @@ class LifetimeTest {
     alive.forEach(buffer -> assertNotNull(buffer));
   }
 
-  private static void pressure() throws InterruptedException {
-    for (int i = 0; i < 20; i++) {
-      Tensor.allocate(DType.FP32, 1 << 16);
-      System.gc();
-      Thread.sleep(5);
-    }
-  }
-
   /** While another thread collects garbage, calls on temporaries that nothing else refers to. */
   @Test
   void buffersLiveThroughTheCall() throws Exception {
-    final AtomicBoolean stop = new AtomicBoolean();
-    final Thread collector = new Thread(() -> {
-      while (!stop.get()) {
-        System.gc();
+    World.whileCollecting(() -> {
+      try (Context context = Context.cpu(1)) {
+        final int count = 1 << 14;
+        final Tensor copy = Tensor.allocate(DType.FP32, count);
+        for (int i = 1; i <= 200; i++) {
+          Ops.cast(context, filled(count, i), copy);
+          assertAll(copy, i);
+          new Optimizer(context, OptimizerOptions.sgd().lr(1), new TensorList(context, copy),
+              new TensorList(context, filled(count, 3f * i))).step();
+          assertAll(copy, -2f * i);
+        }
       }
     });
-    collector.start();
-    try (Context context = Context.cpu(1)) {
-      final int count = 1 << 14;
-      final Tensor copy = Tensor.allocate(DType.FP32, count);
-      for (int i = 1; i <= 200; i++) {
-        Ops.cast(context, filled(count, i), copy);
-        assertAll(copy, i);
-        new Optimizer(context, OptimizerOptions.sgd().lr(1), new TensorList(context, copy),
-            new TensorList(context, filled(count, 3f * i))).step();
-        assertAll(copy, -2f * i);
-      }
-    } finally {
-      stop.set(true);
-      collector.join();
-    }
   }
 
   private static void assertAll(Tensor tensor, float value) {
@@ -295,39 +257,25 @@ class LifetimeTest {
     return tensor;
   }
 
+  /** Each thread gets the failure of its own call. */
   @Test
-  void tenThreads() throws Exception {
-    try (Context shared = Context.cpu(2)) {
-      final ExecutorService pool = Executors.newFixedThreadPool(10);
-      final List<Future<Float>> scales = new ArrayList<>();
-      for (int t = 0; t < 10; t++) {
-        final int overflows = t;
-        scales.add(pool.submit(() -> train(shared, overflows)));
-      }
-      for (int t = 0; t < 10; t++) {
-        assertEquals(65536f / (1 << t), scales.get(t).get(60, TimeUnit.SECONDS));
-      }
-      pool.shutdown();
+  void errorsBelongToTheThread() throws Exception {
+    final ExecutorService pool = Executors.newFixedThreadPool(4);
+    final List<Future<?>> threads = new ArrayList<>();
+    for (int t = 1; t <= 4; t++) {
+      final int scale = -t;
+      threads.add(pool.submit(() -> {
+        try (World w = new World(1)) {
+          for (int i = 0; i < 2000; i++) {
+            final Exception e = assertThrows(InvalidArgumentException.class, () -> w.scaler.setScale(scale));
+            assertTrue(e.getMessage().contains("scale is " + scale + ";"), e.getMessage());
+          }
+        }
+      }));
     }
-  }
-
-  private static float train(Context context, int overflows) {
-    final Tensor weights = Tensor.allocate(DType.FP32, 100);
-    final Tensor gradients = Tensor.allocate(DType.FP32, 100);
-    try (TensorList params = new TensorList(context, weights);
-        TensorList grads = new TensorList(context, gradients);
-        Optimizer optimizer = new Optimizer(context, OptimizerOptions.adamW(), params, grads);
-        GradScaler scaler = new GradScaler(context)) {
-      for (int i = 0; i < 300; i++) {
-        gradients.floats().put(7, i < overflows ? Float.NaN : 1f);
-        scaler.step(optimizer);
-        scaler.update();
-        final InvalidArgumentException e =
-            assertThrows(InvalidArgumentException.class, () -> scaler.setScale(-1 - overflows));
-        assertTrue(e.getMessage().contains("scale"));
-      }
-      assertEquals(300 - overflows, optimizer.stepsApplied());
-      return scaler.getScale();
+    for (Future<?> thread : threads) {
+      thread.get(60, TimeUnit.SECONDS);
     }
+    pool.shutdown();
   }
 }

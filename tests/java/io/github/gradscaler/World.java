@@ -2,11 +2,13 @@
 package io.github.gradscaler;
 
 import java.io.IOException;
+import java.lang.ref.WeakReference;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 /** A context, a list of parameters and one of gradients, SGD of learning rate 1 over them, and a scaler. */
 final class World implements AutoCloseable {
@@ -42,6 +44,45 @@ final class World implements AutoCloseable {
 
   static ByteBuffer direct(int bytes) {
     return ByteBuffer.allocateDirect(bytes).order(ByteOrder.nativeOrder());
+  }
+
+  interface Body {
+    void run() throws Exception;
+  }
+
+  /** Runs it while another thread collects garbage. */
+  static void whileCollecting(Body body) throws Exception {
+    final AtomicBoolean stop = new AtomicBoolean();
+    final Thread collector = new Thread(() -> {
+      while (!stop.get()) {
+        System.gc();
+      }
+    });
+    collector.start();
+    try {
+      body.run();
+    } finally {
+      stop.set(true);
+      collector.join();
+    }
+  }
+
+  /** Collects garbage, with allocations between that reuse what was freed. */
+  static void collect() throws InterruptedException {
+    for (int i = 0; i < 20; i++) {
+      Tensor.allocate(DType.FP32, 1 << 16);
+      System.gc();
+      Thread.sleep(5);
+    }
+  }
+
+  /** Whether the collector takes the object within seconds. */
+  static boolean isCollected(WeakReference<?> reference) throws InterruptedException {
+    for (int i = 0; i < 300 && reference.get() != null; i++) {
+      System.gc();
+      Thread.sleep(10);
+    }
+    return reference.get() == null;
   }
 
   static long residentKilobytes() throws IOException {

@@ -18,33 +18,17 @@ public final class Context implements AutoCloseable {
     handle.uses().count(NativeMemory.ofContext(handle.deviceType() == DeviceType.CPU.code() ? handle.numThreads() : 1));
   }
 
-  /**
-   * The CPU with all its threads.
-   *
-   * @return a new context
-   */
+  /** The CPU with all its threads. */
   public static Context cpu() {
     return cpu(0, CpuTarget.BEST);
   }
 
-  /**
-   * The CPU with some of its threads.
-   *
-   * @param threads threads a call may use, the calling one included; 0: as many as this process may run on
-   * @return a new context
-   */
+  /** The CPU with as many threads for a call, the calling one included; 0: as many as this process may run on. */
   public static Context cpu(int threads) {
     return cpu(threads, CpuTarget.BEST);
   }
 
-  /**
-   * The CPU with a required instruction set.
-   *
-   * @param threads threads a call may use, the calling one included; 0: as many as this process may run on
-   * @param target an instruction set
-   * @return a new context
-   * @throws UnavailableException if the processor lacks it
-   */
+  /** As {@link #cpu(int)} with a required instruction set. Errors: UnavailableException if the processor lacks it. */
   public static Context cpu(int threads, CpuTarget target) {
     try (NativeContextOptions options = new NativeContextOptions()) {
       options.setNumThreads(threads);
@@ -53,27 +37,16 @@ public final class Context implements AutoCloseable {
     }
   }
 
-  /**
-   * A CUDA device.
-   *
-   * @param index its number
-   * @return a new context
-   * @throws UnavailableException if there is no such device
-   */
+  /** The CUDA device of a number. Errors: UnavailableException if there is no such device. */
   public static Context cuda(int index) {
     return cuda(index, false);
   }
 
   /**
-   * A CUDA device, in its primary context or in the current one.
-   *
-   * @param index its number
-   * @param useCurrentContext work in the CUDA context that is current on this thread, not in the device's primary one:
-   *     for programs that create CUDA contexts, whose memory and streams are invalid in the primary one;
-   *     that context must outlive this one and its objects
-   * @return a new context
-   * @throws UnavailableException if there is no such device
-   * @throws InvalidArgumentException if no CUDA context is current, or one of another device
+   * As {@link #cuda(int)}. useCurrentContext: work in the CUDA context that is current on this thread, not in the
+   * device's primary one, for programs that create CUDA contexts: their memory and streams are invalid in the primary
+   * one. That context must outlive this one and its objects. Errors: InvalidArgumentException if no CUDA context is
+   * current, or one of another device.
    */
   public static Context cuda(int index, boolean useCurrentContext) {
     try (NativeContextOptions options = new NativeContextOptions()) {
@@ -84,24 +57,12 @@ public final class Context implements AutoCloseable {
     }
   }
 
-  /**
-   * Number of devices of a type.
-   *
-   * @param type which type
-   * @return 1 for the CPU; 0 for CUDA without a driver
-   */
+  /** Number of devices of a type: 1 for the CPU, 0 for CUDA without a driver. */
   public static int deviceCount(DeviceType type) {
     return NativeCalls.deviceCount(Check.notNull(type, "type").code());
   }
 
-  /**
-   * The properties of a device.
-   *
-   * @param type which type
-   * @param index which one of that type
-   * @return new information
-   * @throws UnavailableException if there is no such device
-   */
+  /** The properties of a device. Errors: UnavailableException if there is no such device. */
   public static DeviceInfo deviceInfo(DeviceType type, int index) {
     try (NativeDeviceInfo info = new NativeDeviceInfo()) {
       NativeCalls.deviceInfo(Check.notNull(type, "type").code(), index, info);
@@ -109,20 +70,12 @@ public final class Context implements AutoCloseable {
     }
   }
 
-  /**
-   * The library's version.
-   *
-   * @return such as "0.1.0"
-   */
+  /** The library's version, such as "0.1.0". */
   public static String version() {
     return NativeCalls.version();
   }
 
-  /**
-   * One line for bug reports.
-   *
-   * @return version, compiler, instruction sets
-   */
+  /** One line for bug reports: version, compiler, instruction sets. */
   public static String buildInfo() {
     return NativeCalls.build_info();
   }
@@ -140,66 +93,40 @@ public final class Context implements AutoCloseable {
     return Check.notNull(context, "context").handle();
   }
 
-  /**
-   * Kind of device.
-   *
-   * @return never null
-   */
+  /** Kind of device. */
   public DeviceType deviceType() {
     return DeviceType.of(handle().deviceType());
   }
 
-  /**
-   * Number of the device.
-   *
-   * @return 0 for the CPU
-   */
+  /** Number of the device; 0 for the CPU. */
   public int deviceIndex() {
     return handle().deviceIndex();
   }
 
-  /**
-   * The instruction set in use on the CPU.
-   *
-   * @return never BEST
-   */
+  /** The instruction set in use on the CPU, never BEST. */
   public CpuTarget cpuTarget() {
     return CpuTarget.of(handle().cpuTarget());
   }
 
-  /**
-   * Threads that a call may use on the CPU.
-   *
-   * @return at least 1
-   */
+  /** Threads that a call may use on the CPU. */
   public int numThreads() {
     return handle().numThreads();
   }
 
-  /**
-   * Host memory that the library holds for this context and its objects; on the CPU all of it.
-   *
-   * @return bytes
-   */
+  /** Host memory that the library holds for this context and its objects; on the CPU all of it. */
   public long hostBytes() {
     return handle().hostBytes();
   }
 
-  /**
-   * Memory of a CUDA device that the library holds for this context and its objects, without scratch.
-   *
-   * @return bytes
-   */
+  /** Memory of a CUDA device that the library holds for this context and its objects, without scratch. */
   public long deviceBytes() {
     return handle().deviceBytes();
   }
 
   /**
    * Sets the receiver of the library's messages; without one the library is silent. Not while another thread uses the
-   * context.
-   *
-   * @param receiver called on the thread whose call caused the message, and must not use that call's objects; what it
-   *     throws is dropped; null silences
+   * context. The receiver is called on the thread whose call caused the message, and must not use that call's objects;
+   * what it throws is dropped; null silences.
    */
   public void setLog(@Nullable BiConsumer<LogLevel, String> receiver) {
     final NativeContext context = handle();
@@ -212,11 +139,7 @@ public final class Context implements AutoCloseable {
     }
   }
 
-  /**
-   * A short description, for messages.
-   *
-   * @return such as {@code Context(CPU, AVX2, 8 threads)} or {@code Context(CUDA 0)}
-   */
+  /** Such as {@code Context(CPU, AVX2, 8 threads)} or {@code Context(CUDA 0)}. */
   @Override
   public String toString() {
     try {

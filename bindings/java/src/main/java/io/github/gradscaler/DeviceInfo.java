@@ -19,56 +19,32 @@ public final class DeviceInfo {
     name = from.getName();
   }
 
-  /**
-   * Kind of device.
-   *
-   * @return the value
-   */
+  /** Kind of device. */
   public DeviceType type() {
     return type;
   }
 
-  /**
-   * Number of the device.
-   *
-   * @return the value
-   */
+  /** Number of the device. */
   public int index() {
     return index;
   }
 
-  /**
-   * CPU: threads this process may run on. CUDA: number of multiprocessors.
-   *
-   * @return the value
-   */
+  /** CPU: threads this process may run on. CUDA: number of multiprocessors. */
   public int units() {
     return units;
   }
 
-  /**
-   * CPU: the best usable instruction set, in the order of {@link CpuTarget}. CUDA: 10 * major + minor capability.
-   *
-   * @return the value
-   */
+  /** CPU: the best usable instruction set, in the order of {@link CpuTarget}. CUDA: 10 * major + minor capability. */
   public int level() {
     return level;
   }
 
-  /**
-   * Memory of the device in bytes; 0 if unknown.
-   *
-   * @return the value
-   */
+  /** Memory of the device in bytes; 0 if unknown. */
   public long memoryBytes() {
     return memoryBytes;
   }
 
-  /**
-   * Name of the device.
-   *
-   * @return the value
-   */
+  /** Name of the device. */
   public String name() {
     return name;
   }

@@ -36,62 +36,32 @@ public final class DeviceScalar {
     return new DeviceScalar(Memory.address(buffer, order, bytes, "buffer"), kind, buffer.remaining(), buffer);
   }
 
-  /**
-   * A float.
-   *
-   * @param buffer direct, in native order, with at least one element remaining
-   * @return a new device scalar
-   */
+  /** The float at the position of a direct buffer in native order. */
   public static DeviceScalar of(FloatBuffer buffer) {
     return make(Check.notNull(buffer, "buffer"), buffer.order(), Float.BYTES, Kind.FLOAT);
   }
 
-  /**
-   * A double, or several.
-   *
-   * @param buffer direct, in native order, with as many elements remaining as the call writes
-   * @return a new device scalar
-   */
+  /** The same of doubles, as many as the call writes. */
   public static DeviceScalar of(DoubleBuffer buffer) {
     return make(Check.notNull(buffer, "buffer"), buffer.order(), Double.BYTES, Kind.DOUBLE);
   }
 
-  /**
-   * A 32-bit integer.
-   *
-   * @param buffer direct, in native order, with at least one element remaining
-   * @return a new device scalar
-   */
+  /** The same of a 32-bit integer. */
   public static DeviceScalar of(IntBuffer buffer) {
     return make(Check.notNull(buffer, "buffer"), buffer.order(), Integer.BYTES, Kind.INT);
   }
 
-  /**
-   * A float at an address.
-   *
-   * @param address in memory of the device
-   * @return a new device scalar
-   */
+  /** A float in memory of the device. */
   public static DeviceScalar floatAt(long address) {
     return new DeviceScalar(address, Kind.FLOAT, Long.MAX_VALUE, null);
   }
 
-  /**
-   * A double, or several, at an address.
-   *
-   * @param address in memory of the device
-   * @return a new device scalar
-   */
+  /** A double, or several, in memory of the device. */
   public static DeviceScalar doubleAt(long address) {
     return new DeviceScalar(address, Kind.DOUBLE, Long.MAX_VALUE, null);
   }
 
-  /**
-   * A 32-bit integer at an address.
-   *
-   * @param address in memory of the device
-   * @return a new device scalar
-   */
+  /** A 32-bit integer in memory of the device. */
   public static DeviceScalar intAt(long address) {
     return new DeviceScalar(address, Kind.INT, Long.MAX_VALUE, null);
   }
@@ -105,11 +75,7 @@ public final class DeviceScalar {
     Lifetime.requireUsable(lifetime, name);
   }
 
-  /**
-   * A short description, for messages.
-   *
-   * @return such as {@code DeviceScalar(FLOAT at 0x7f0012345680)}
-   */
+  /** Such as {@code DeviceScalar(FLOAT at 0x7f0012345680)}. */
   @Override
   public String toString() {
     return "DeviceScalar(" + kind + " at 0x" + Long.toHexString(address) + ")";

@@ -14,33 +14,19 @@ public final class Diagnosis {
     this.diagnoses = diagnoses;
   }
 
-  /**
-   * Number of tensors.
-   *
-   * @return that of the list
-   */
+  /** Number of tensors. */
   public long count() {
     return diagnoses.count();
   }
 
-  /**
-   * Statistics of one tensor.
-   *
-   * @param index which one
-   * @return its diagnosis
-   */
+  /** Statistics of one tensor. */
   public TensorDiagnosis get(long index) {
     try (NativeTensorDiagnosis one = diagnoses.get(index)) {
       return new TensorDiagnosis(one);
     }
   }
 
-  /**
-   * Exponents of the finite non-zero values of one tensor.
-   *
-   * @param index which one
-   * @return EXPONENT_BINS counts
-   */
+  /** EXPONENT_BINS counts of the exponents of the finite non-zero values of one tensor. */
   public long[] histogram(long index) {
     final long[] bins = new long[EXPONENT_BINS];
     for (int i = 0; i < bins.length; i++) {
@@ -50,11 +36,8 @@ public final class Diagnosis {
   }
 
   /**
-   * Recommends a loss scale for all tensors together.
-   *
-   * @param currentScale the scale that the gradients were taken at, finite and greater than 0
-   * @param dtype what gradients are computed in
-   * @return the scale, and what it would still lose
+   * Recommends a loss scale for all tensors together, whose gradients were taken at currentScale, finite and greater
+   * than 0, and are computed in dtype.
    */
   public Recommendation recommend(float currentScale, DType dtype) {
     try (NativeRecommendation one = diagnoses.recommend(-1, currentScale, Check.notNull(dtype, "dtype").code())) {

@@ -29,38 +29,22 @@ public final class FailedArgument implements Serializable {
     this.tensor = tensor;
   }
 
-  /**
-   * The parameter of the C function.
-   *
-   * @return such as "tensors", never null
-   */
+  /** The parameter of the C function, such as "tensors". */
   public String name() {
     return name;
   }
 
-  /**
-   * The member, if the argument or an entry of it is a struct.
-   *
-   * @return such as "init_scale"; null if there is none
-   */
+  /** The member, if the argument or an entry of it is a struct, such as "init_scale"; null if there is none. */
   public @Nullable String field() {
     return field;
   }
 
-  /**
-   * The state slot, parameter group or bin.
-   *
-   * @return -1 if there is none
-   */
+  /** The state slot, parameter group or bin; -1 if there is none. */
   public long index() {
     return index;
   }
 
-  /**
-   * The position in a list of tensors.
-   *
-   * @return -1 if there is none
-   */
+  /** The position in a list of tensors; -1 if there is none. */
   public long tensor() {
     return tensor;
   }

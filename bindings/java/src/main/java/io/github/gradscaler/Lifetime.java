@@ -3,12 +3,7 @@ package io.github.gradscaler;
 
 /** Of memory that can go although its owner is referred to: that of an arena, or of an optimizer's state. */
 interface Lifetime {
-  /**
-   * Refuses memory that has gone.
-   *
-   * @param name what to call it
-   * @throws BadStateException if the memory is not to be touched now
-   */
+  /** Refuses memory that has gone, by a name, with a BadStateException. */
   void requireUsable(String name);
 
   /** The same where there may be no such memory. */
@@ -28,6 +23,6 @@ interface Lifetime {
         }
       };
     }
-    return MemorySegments.lifetime(owner);
+    return SegmentTensors.lifetime(owner);
   }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.github.gradscaler;
 
-import java.lang.ref.Reference;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -20,27 +19,17 @@ public final class Optimizer implements AutoCloseable {
   private List<Owners> lists = new ArrayList<>();
 
   /**
-   * An optimizer whose state the library makes, zeroed.
-   *
-   * @param context the device of all lists
-   * @param options the hyper-parameters; copied
-   * @param params what is updated: fp32 (or fp64) master weights, or 16-bit weights directly
-   * @param grads gradients of any dtype
-   * @throws InvalidArgumentException naming list and index: different lengths, counts or contexts, overlap
+   * An optimizer whose state the library makes, zeroed. The hyper-parameters are copied. `params` are fp32 (or fp64)
+   * master weights, or 16-bit weights directly; `grads` may be of any dtype. Errors: InvalidArgumentException naming
+   * list and index: different lengths, counts or contexts, overlap.
    */
   public Optimizer(Context context, OptimizerOptions options, TensorList params, TensorList grads) {
     this(context, options, params, grads, null);
   }
 
   /**
-   * An optimizer that also writes 16-bit weights.
-   *
-   * @param context the device of all lists
-   * @param options the hyper-parameters; copied
-   * @param params what is updated
-   * @param grads gradients of any dtype
-   * @param modelCopy receives every updated parameter rounded to its dtype in the same pass; may be null
-   * @param state one list per state slot of the kind, which the caller has initialised; none: the library makes them
+   * An optimizer that also writes 16-bit weights: modelCopy receives every updated parameter rounded to its dtype in the
+   * same pass. `state` has one list per slot of the kind, which the caller has initialised; none: the library makes them.
    */
   public Optimizer(Context context, OptimizerOptions options, TensorList params, TensorList grads,
       @Nullable TensorList modelCopy, TensorList... state) {
@@ -81,13 +70,9 @@ public final class Optimizer implements AutoCloseable {
   }
 
   /**
-   * Gives some tensors separate hyper-parameters. All groups run in the same pass.
-   *
-   * @param first index of the first tensor
-   * @param count number of tensors
-   * @param options of the optimizer's kind and flags
-   * @return the number of the group: 1, 2, ...
-   * @throws InvalidArgumentException for a range outside of the list or a tensor that already has a group
+   * Gives tensors [first, first + count) separate hyper-parameters, of the optimizer's kind and flags, and returns the
+   * number of the group: 1, 2, ... All groups run in the same pass. Errors: InvalidArgumentException for a range outside
+   * of the list or a tensor that already has a group.
    */
   public int addGroup(long first, long count, OptimizerOptions options) {
     return handle().addGroup(first, count, Check.notNull(options, "options").handle());
@@ -95,12 +80,9 @@ public final class Optimizer implements AutoCloseable {
 
   // gen-api: getters gsc_optimizer
 
-  /**
-   * Hyper-parameters of a group.
-   *
-   * @param group which group
-   * @return a copy
-   */
+  // gen-api: calls gsc_optimizer
+
+  /** A copy of the hyper-parameters of a group. */
   public OptimizerOptions getOptions(int group) {
     final OptimizerOptions options = new OptimizerOptions(OptimizerKind.ADAMW);
     handle().getOptions(group, options.handle());
@@ -108,49 +90,14 @@ public final class Optimizer implements AutoCloseable {
   }
 
   // gen-api: overload
-  /**
-   * Replaces the hyper-parameters of a group from the next step on.
-   *
-   * @param group which group
-   * @param options of the same kind and flags
-   * @param stream CUDA stream to enqueue on; ignored on the CPU
-   */
-  public void setOptions(int group, OptimizerOptions options, long stream) {
-    handle().setOptions(group, Check.notNull(options, "options").handle(), stream);
-  }
-
-  // gen-api: overload
-  /**
-   * Sets a group's learning rate from the next step on.
-   *
-   * @param group which group
-   * @param lr finite, at least 0
-   * @param stream CUDA stream to enqueue on; ignored on the CPU
-   */
+  /** Sets a group's learning rate, finite and at least 0, from the next step on. */
   public void setLr(int group, double lr, long stream) {
     handle().setLr(group, lr, stream);
     deviceLrs.remove(group);
   }
 
   // gen-api: overload
-  /**
-   * Takes the parameters of a Schedule-Free optimizer to the averaged weights, or back.
-   *
-   * @param evaluating whether to evaluate; steps fail meanwhile
-   * @param stream CUDA stream to enqueue on; ignored on the CPU
-   */
-  public void setEvaluating(boolean evaluating, long stream) {
-    handle().setEvaluating(evaluating ? 1 : 0, stream);
-  }
-
-  // gen-api: overload
-  /**
-   * Reads a group's learning rate from device memory at every step.
-   *
-   * @param group which group
-   * @param lr a float in device memory; null returns to the host value
-   * @param stream CUDA stream to enqueue on; ignored on the CPU
-   */
+  /** Reads a group's learning rate from a float in device memory at every step; null returns to the host value. */
   public void setDeviceLr(int group, @Nullable DeviceScalar lr, long stream) {
     handle().setDeviceLr(group, DeviceScalar.floats(lr, "lr"), stream);
     if (lr == null) {
@@ -160,58 +107,14 @@ public final class Optimizer implements AutoCloseable {
     }
   }
 
-  // gen-api: overload
-  /**
-   * Applies a step without a scaler: no check, no unscaling.
-   *
-   * @param stream CUDA stream to enqueue on; ignored on the CPU
-   * @throws BadStateException if a scaler has checked the gradients and not unscaled them, or a clip is pending
-   */
-  public void step(long stream) {
-    handle().step(stream);
-  }
-
-  // gen-api: overload
-  /**
-   * Applies a step with your own device scalars: gradients times invScale, skipped if foundInf is not 0.
-   *
-   * @param invScale a float; null: 1
-   * @param foundInf a float; null: 0
-   * @param stream CUDA stream to enqueue on; ignored on the CPU
-   */
-  public void stepScaled(@Nullable DeviceScalar invScale, @Nullable DeviceScalar foundInf, long stream) {
-    handle().stepScaled(DeviceScalar.floats(invScale, "invScale"), DeviceScalar.floats(foundInf, "foundInf"), stream);
-    Reference.reachabilityFence(invScale);
-    Reference.reachabilityFence(foundInf);
-  }
-
-  // gen-api: overload
-  /**
-   * Zeroes the gradients.
-   *
-   * @param stream CUDA stream to enqueue on; ignored on the CPU
-   */
-  public void zeroGrads(long stream) {
-    handle().zeroGrads(stream);
-  }
-
-  /**
-   * Name of a state slot.
-   *
-   * @param slot which slot
-   * @return such as "exp_avg"
-   */
+  /** Name of a state slot, such as "exp_avg". */
   public String stateName(int slot) {
     return handle().stateName(slot);
   }
 
   /**
-   * A tensor of a state slot. Once the optimizer is closed, every call that would touch the memory is refused with a
-   * {@link BadStateException}; a forgotten one lives as long as the tensor.
-   *
-   * @param slot which slot
-   * @param index which tensor
-   * @return a new tensor, with its scales if it has codes
+   * A tensor of a state slot, with its scales if it has codes. Once the optimizer is closed, every call that would touch
+   * the memory is refused with a {@link BadStateException}; a forgotten one lives as long as the tensor.
    */
   public Tensor stateTensor(int slot, long index) {
     final NativeOptimizer optimizer = handle();
@@ -225,23 +128,13 @@ public final class Optimizer implements AutoCloseable {
   }
 
   // gen-api: overload
-  /**
-   * Steps applied so far. Blocks on a CUDA device.
-   *
-   * @param stream CUDA stream to enqueue on; ignored on the CPU
-   * @return the number
-   */
+  /** Steps applied so far. Blocks on a CUDA device. */
   public long stepsApplied(long stream) {
     return handle().stepsApplied(stream);
   }
 
   // gen-api: overload
-  /**
-   * Steps skipped so far. Blocks on a CUDA device.
-   *
-   * @param stream CUDA stream to enqueue on; ignored on the CPU
-   * @return the number
-   */
+  /** Steps skipped so far. Blocks on a CUDA device. */
   public long stepsSkipped(long stream) {
     return handle().stepsSkipped(stream);
   }
@@ -250,84 +143,23 @@ public final class Optimizer implements AutoCloseable {
   /**
    * Elements whose parameter an applied step left as it was, summed over the steps; 0 without the flag COUNT_UNCHANGED.
    * Blocks on a CUDA device.
-   *
-   * @param stream CUDA stream to enqueue on; ignored on the CPU
-   * @return the number
    */
   public long unchanged(long stream) {
     return handle().unchanged(stream);
   }
 
   // gen-api: overload
-  /**
-   * Sets the numbers of steps, for a restored checkpoint.
-   *
-   * @param applied at least 0
-   * @param skipped at least 0
-   * @param stream CUDA stream to enqueue on; ignored on the CPU
-   */
-  public void setSteps(long applied, long skipped, long stream) {
-    handle().setSteps(applied, skipped, stream);
-  }
-
-  // gen-api: overload
-  /**
-   * Steps applied so far in which each tensor was present. Blocks on a CUDA device.
-   *
-   * @param stream CUDA stream to enqueue on; ignored on the CPU
-   * @return one number per tensor
-   */
+  /** Steps applied so far in which each tensor was present. Blocks on a CUDA device. */
   public long[] tensorSteps(long stream) {
     try (NativeNumbers numbers = handle().tensorSteps(stream)) {
-      final long[] steps = new long[Math.toIntExact(numbers.count())];
-      for (int i = 0; i < steps.length; i++) {
-        steps[i] = numbers.get(i);
-      }
-      return steps;
+      return Numbers.array(numbers);
     }
   }
 
   // gen-api: overload
   /**
-   * Sets the applied steps of each tensor, for a restored checkpoint. The number of applied steps becomes the largest.
-   *
-   * @param steps one per tensor, at least 0
-   * @param stream CUDA stream to enqueue on; ignored on the CPU
-   */
-  public void setTensorSteps(long[] steps, long stream) {
-    try (NativeNumbers numbers = numbers(steps)) {
-      handle().setTensorSteps(numbers, stream);
-    }
-  }
-
-  // gen-api: overload
-  /**
-   * Sets where each tensor begins in the whole that this optimizer has a shard of, for stochastic rounding, from the
-   * next step on: a shard then draws the random bits that the same elements of the whole draw. They are not saved.
-   *
-   * @param offsets one per tensor, multiples of 32
-   * @param stream CUDA stream to enqueue on; ignored on the CPU
-   */
-  public void setOffsets(long[] offsets, long stream) {
-    try (NativeNumbers numbers = numbers(offsets)) {
-      handle().setOffsets(numbers, stream);
-    }
-  }
-
-  private static NativeNumbers numbers(long[] values) {
-    final NativeNumbers numbers = new NativeNumbers(values.length);
-    for (int i = 0; i < values.length; i++) {
-      numbers.set(i, values[i]);
-    }
-    return numbers;
-  }
-
-  // gen-api: overload
-  /**
-   * Writes the step counts and all state tensors to host memory. Blocks.
-   *
-   * @param buffer direct, with saveSize() bytes remaining; its position stays
-   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   * Writes the step counts and all state tensors to host memory: a direct buffer with saveSize() bytes remaining, whose
+   * position stays. Blocks.
    */
   public void save(ByteBuffer buffer, long stream) {
     handle().save(remaining(buffer, false), stream);
@@ -335,12 +167,9 @@ public final class Optimizer implements AutoCloseable {
 
   // gen-api: overload
   /**
-   * Restores what save wrote, converted from the state format and the masters of the optimizer that wrote it. On error
-   * nothing changes. Blocks.
-   *
-   * @param buffer direct, with exactly what save wrote remaining; its position stays
-   * @param stream CUDA stream to enqueue on; ignored on the CPU
-   * @throws InvalidArgumentException for truncated or foreign data, another kind, other counts or dtypes
+   * Restores what save wrote, which a direct buffer has remaining, and nothing more; its position stays. It is converted
+   * from the state format and the masters of the optimizer that wrote it. Blocks. Errors: InvalidArgumentException for
+   * truncated or foreign data, another kind, other counts or dtypes; nothing changes then.
    */
   public void load(ByteBuffer buffer, long stream) {
     handle().load(remaining(buffer, true), stream);
@@ -357,11 +186,7 @@ public final class Optimizer implements AutoCloseable {
     return buffer.slice();
   }
 
-  /**
-   * A short description, for messages.
-   *
-   * @return such as {@code Optimizer(ADAMW, 1 group)}
-   */
+  /** Such as {@code Optimizer(ADAMW, 1 group)}. */
   @Override
   public String toString() {
     try {

@@ -5,11 +5,7 @@ package io.github.gradscaler;
 public final class OptimizerOptions {
   private final NativeOptimizerOptions handle;
 
-  /**
-   * The defaults of a kind.
-   *
-   * @param kind which optimizer
-   */
+  /** The defaults of a kind. */
   public OptimizerOptions(OptimizerKind kind) {
     handle = new NativeOptimizerOptions(Check.notNull(kind, "kind").code());
   }
@@ -20,11 +16,7 @@ public final class OptimizerOptions {
     return handle;
   }
 
-  /**
-   * The kind of optimizer.
-   *
-   * @return as given
-   */
+  /** The kind of optimizer. */
   public OptimizerKind kind() {
     return OptimizerKind.of(handle.getKind());
   }

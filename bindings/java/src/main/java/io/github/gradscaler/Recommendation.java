@@ -11,20 +11,12 @@ public final class Recommendation {
     flushed = from.getFlushed();
   }
 
-  /**
-   * The largest power of two that leaves two binades of room.
-   *
-   * @return the value
-   */
+  /** The largest power of two that leaves two binades of room. */
   public float scale() {
     return scale;
   }
 
-  /**
-   * Share (0 to 1) of the values that would still be lost at that scale.
-   *
-   * @return the value
-   */
+  /** Share (0 to 1) of the values that would still be lost at that scale. */
   public double flushed() {
     return flushed;
   }

@@ -6,10 +6,7 @@ package io.github.gradscaler;
 public interface Reducer {
   /**
    * Replaces each value by its sum over all ranks. Called on the thread that checks or steps; every rank calls it the
-   * same number of times in the same order.
-   *
-   * @param values in and out
-   * @throws Exception becomes the cause of the exception of the call
+   * same number of times in the same order. An exception becomes the cause of the exception of the call.
    */
   void sum(double[] values) throws Exception;
 }

@@ -23,12 +23,7 @@ public final class ReportBuffer {
     NativeCallsJNI.prepareReport(address);
   }
 
-  /**
-   * Pinned memory, as CUDA needs.
-   *
-   * @param address of {@link #size()} bytes of host memory, aligned to 8, which the caller keeps valid
-   * @return a new buffer
-   */
+  /** Pinned memory, as CUDA needs: {@link #size()} bytes, aligned to 8, which the caller keeps valid. */
   public static ReportBuffer at(long address) {
     if (address == 0 || address % Long.BYTES != 0) {
       throw new InvalidArgumentException("address is null or not aligned to 8 bytes");
@@ -36,11 +31,7 @@ public final class ReportBuffer {
     return new ReportBuffer(address);
   }
 
-  /**
-   * Bytes of a report.
-   *
-   * @return at least 1
-   */
+  /** Bytes of a report. */
   public static int size() {
     return NativeCallsJNI.reportSize();
   }
@@ -53,11 +44,7 @@ public final class ReportBuffer {
     return memory == null;
   }
 
-  /**
-   * What was written last: to be called when the stream has passed that point. All zero before.
-   *
-   * @return a new report
-   */
+  /** What was written last: to be called when the stream has passed that point. All zero before. */
   public Report get() {
     try (NativeReport report = new NativeReport(address, false)) {
       return new Report(report);

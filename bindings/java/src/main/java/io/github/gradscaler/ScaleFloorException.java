@@ -16,11 +16,7 @@ public final class ScaleFloorException extends GradScalerException {
     return this;
   }
 
-  /**
-   * The report that was asked for.
-   *
-   * @return null only after deserialisation
-   */
+  /** The report that was asked for; null only after deserialisation. */
   public @Nullable Report report() {
     return report;
   }

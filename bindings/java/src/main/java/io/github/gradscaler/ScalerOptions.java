@@ -8,11 +8,7 @@ public final class ScalerOptions {
   /** PyTorch's policy. */
   public ScalerOptions() {}
 
-  /**
-   * The policy of another system.
-   *
-   * @param preset which one
-   */
+  /** The policy of another system. */
   public ScalerOptions(Preset preset) {
     handle.preset(Check.notNull(preset, "preset").code());
   }

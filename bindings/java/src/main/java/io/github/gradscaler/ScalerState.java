@@ -15,13 +15,7 @@ public final class ScalerState {
     handle = new NativeScalerState();
   }
 
-  /**
-   * Reads what {@link #toBytes()} wrote.
-   *
-   * @param bytes all of it
-   * @return a new state
-   * @throws InvalidArgumentException if it has another length
-   */
+  /** Reads what {@link #toBytes()} wrote. Errors: InvalidArgumentException if it has another length. */
   public static ScalerState fromBytes(byte[] bytes) {
     final ScalerState result = new ScalerState();
     final ByteBuffer memory = result.memory();
@@ -34,11 +28,7 @@ public final class ScalerState {
     return result;
   }
 
-  /**
-   * The state as the library lays it out.
-   *
-   * @return a new array
-   */
+  /** The state as the library lays it out. */
   public byte[] toBytes() {
     final ByteBuffer memory = memory();
     final byte[] bytes = new byte[memory.capacity()];

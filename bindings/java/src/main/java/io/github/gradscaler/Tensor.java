@@ -35,12 +35,8 @@ public final class Tensor extends SegmentTensors {
   }
 
   /**
-   * The remaining bytes of a direct buffer in native order.
-   *
-   * @param buffer what to look at; its position and limit are read now, and unless it has no capacity there must be
-   *     something between them
-   * @param dtype what its bytes are
-   * @return a new tensor
+   * The remaining bytes of a direct buffer in native order. Its position and limit are read now, and unless it has no
+   * capacity there must be something between them.
    */
   public static Tensor of(ByteBuffer buffer, DType dtype) {
     Check.notNull(buffer, "buffer");
@@ -52,13 +48,7 @@ public final class Tensor extends SegmentTensors {
     return make(buffer, buffer.order(), 1, buffer.remaining() / dtype.size(), dtype);
   }
 
-  /**
-   * The remaining elements of a direct buffer in native order.
-   *
-   * @param buffer what to look at
-   * @param dtype {@link DType#FP16} or {@link DType#BF16}
-   * @return a new tensor
-   */
+  /** The same of shorts, as {@link DType#FP16} or {@link DType#BF16}. */
   public static Tensor of(ShortBuffer buffer, DType dtype) {
     Check.notNull(buffer, "buffer");
     if (Check.notNull(dtype, "dtype").size() != Short.BYTES) {
@@ -67,61 +57,38 @@ public final class Tensor extends SegmentTensors {
     return make(buffer, buffer.order(), Short.BYTES, buffer.remaining(), dtype);
   }
 
-  /**
-   * The remaining elements of a direct buffer in native order, as FP32.
-   *
-   * @param buffer what to look at
-   * @return a new tensor
-   */
+  /** The same of floats, as FP32. */
   public static Tensor of(FloatBuffer buffer) {
     Check.notNull(buffer, "buffer");
     return make(buffer, buffer.order(), Float.BYTES, buffer.remaining(), DType.FP32);
   }
 
-  /**
-   * The remaining elements of a direct buffer in native order, as FP64.
-   *
-   * @param buffer what to look at
-   * @return a new tensor
-   */
+  /** The same of doubles, as FP64. */
   public static Tensor of(DoubleBuffer buffer) {
     Check.notNull(buffer, "buffer");
     return make(buffer, buffer.order(), Double.BYTES, buffer.remaining(), DType.FP64);
   }
 
   /**
-   * Memory that something else owns and that stays as long as it is used: a CUDA allocation, memory of native code.
-   *
-   * @param address of the first element; may be 0 if count is 0
-   * @param count number of elements; may exceed 2^31
-   * @param dtype what they are
-   * @return a new tensor; the library checks it when it is used
+   * Memory that something else owns and that stays as long as it is used: a CUDA allocation, memory of native code. The
+   * address is that of the first element, and may be 0 if count is 0; count may exceed 2^31. The library checks them
+   * when the tensor is used.
    */
   public static Tensor at(long address, long count, DType dtype) {
     return new Tensor(address, count, Check.notNull(dtype, "dtype"), null, null, null, null);
   }
 
   /**
-   * Memory of an object, which is kept alive as a buffer is: a JavaCPP pointer, an array or a tensor of a framework. What
-   * frees its memory when it is closed must not be closed while the tensor is used. Memory of a buffer or segment is
-   * refused once its arena is closed.
-   *
-   * @param address of the first element; may be 0 if count is 0
-   * @param count number of elements; may exceed 2^31
-   * @param dtype what they are
-   * @param owner what keeps the memory valid as long as something refers to it
-   * @return a new tensor; the library checks it when it is used
+   * Memory of an object, which is kept alive as a buffer is: a JavaCPP pointer, an array or a tensor of a framework.
+   * What frees its memory when it is closed must not be closed while the tensor is used. Memory of a buffer or segment
+   * is refused once its arena is closed. Else as {@link #at(long, long, DType)}.
    */
   public static Tensor at(long address, long count, DType dtype, Object owner) {
     return of(address, count, Check.notNull(dtype, "dtype"), null, Check.notNull(owner, "owner"));
   }
 
   /**
-   * New zeroed host memory, as long as something refers to the tensor or its buffer.
-   *
-   * @param dtype what to hold
-   * @param count how many; at most what a ByteBuffer holds
-   * @return a new tensor
+   * New zeroed host memory, as long as something refers to the tensor or its buffer. At most what a ByteBuffer holds.
    */
   public static Tensor allocate(DType dtype, int count) {
     Check.notNull(dtype, "dtype");
@@ -153,22 +120,14 @@ public final class Tensor extends SegmentTensors {
     return of(address, count, dtype, null, buffer);
   }
 
-  /**
-   * The same memory with a name for messages and reports.
-   *
-   * @param newName null for none
-   * @return a new tensor
-   */
+  /** The same memory with a name for messages and reports; null for none. */
   public Tensor named(@Nullable String newName) {
     return new Tensor(address, count, dtype, newName, owner, lifetime, scales);
   }
 
   /**
-   * The same memory as codes of optimizer state that their scales multiply.
-   *
-   * @param newScales one for each 32 elements, of {@link DType#FP8_E8M0}, of FlashOptim's codes {@link DType#FP16}; null
-   *     for none
-   * @return a new tensor
+   * The same memory as codes of optimizer state that their scales multiply: one for each 32 elements, of {@link
+   * DType#FP8_E8M0}, of FlashOptim's codes {@link DType#FP16}; null for none.
    */
   public Tensor withScales(@Nullable Tensor newScales) {
     final DType wanted =
@@ -180,23 +139,12 @@ public final class Tensor extends SegmentTensors {
     return new Tensor(address, count, dtype, name, owner, lifetime, newScales);
   }
 
-  /**
-   * How many scales codes have.
-   *
-   * @param count the number of codes
-   * @return one for each 32 of them, also of less than 32
-   */
+  /** How many scales codes have: one for each 32 of them, also of less than 32. */
   public static long scaleCount(long count) {
     return count / SCALE_BLOCK + (count % SCALE_BLOCK == 0 ? 0 : 1);
   }
 
-  /**
-   * Some of the elements.
-   *
-   * @param first index of the first one; a multiple of 32 if there are scales
-   * @param length how many
-   * @return a new tensor over the same memory
-   */
+  /** Some of the elements; with scales, first is a multiple of 32. */
   public Tensor slice(long first, long length) {
     if (first < 0 || length < 0 || first > count - length) {
       throw new InvalidArgumentException("elements " + first + " + " + length + " are outside of the " + count);
@@ -208,65 +156,37 @@ public final class Tensor extends SegmentTensors {
         scales == null ? null : scales.slice(first / SCALE_BLOCK, scaleCount(length)));
   }
 
-  /**
-   * Address of the first element.
-   *
-   * @return an address of the device
-   */
+  /** Address of the first element, in memory of the device. */
   public long address() {
     return address;
   }
 
-  /**
-   * Number of elements.
-   *
-   * @return as given
-   */
+  /** Number of elements. */
   public long count() {
     return count;
   }
 
-  /**
-   * Type of the elements.
-   *
-   * @return never null
-   */
+  /** Type of the elements. */
   public DType dtype() {
     return dtype;
   }
 
-  /**
-   * The scales of codes.
-   *
-   * @return null if there are none
-   */
+  /** The scales of codes; null if there are none. */
   public @Nullable Tensor scales() {
     return scales;
   }
 
-  /**
-   * The name for messages and reports.
-   *
-   * @return null if it has none
-   */
+  /** The name for messages and reports; null if it has none. */
   public @Nullable String name() {
     return name;
   }
 
-  /**
-   * The floats of an FP32 tensor that was allocated or made of a ByteBuffer.
-   *
-   * @return a view of its memory, in native order
-   */
+  /** As {@link #bytes} of an FP32 tensor. */
   public FloatBuffer floats() {
     return bytes(DType.FP32).asFloatBuffer();
   }
 
-  /**
-   * The doubles of an FP64 tensor that was allocated or made of a ByteBuffer.
-   *
-   * @return a view of its memory, in native order
-   */
+  /** As {@link #bytes} of an FP64 tensor. */
   public DoubleBuffer doubles() {
     return bytes(DType.FP64).asDoubleBuffer();
   }
@@ -278,11 +198,7 @@ public final class Tensor extends SegmentTensors {
     return bytes();
   }
 
-  /**
-   * The bytes of a tensor that was allocated or made of a ByteBuffer.
-   *
-   * @return a view of its memory, in native order
-   */
+  /** A view of the memory, in native order, of a tensor that was allocated or made of a ByteBuffer. */
   public ByteBuffer bytes() {
     if (!(owner instanceof ByteBuffer)) {
       throw new InvalidArgumentException("the tensor was not made of a ByteBuffer");
@@ -317,11 +233,7 @@ public final class Tensor extends SegmentTensors {
     }
   }
 
-  /**
-   * A short description, for messages.
-   *
-   * @return such as {@code Tensor(weight: 1000 x FP16 at 0x7f0012345680)}
-   */
+  /** Such as {@code Tensor(weight: 1000 x FP16 at 0x7f0012345680)}. */
   @Override
   public String toString() {
     return "Tensor(" + (name == null ? "" : name + ": ") + count + " x " + dtype + " at 0x" + Long.toHexString(address)

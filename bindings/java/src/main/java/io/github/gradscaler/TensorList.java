@@ -13,11 +13,8 @@ public final class TensorList implements AutoCloseable {
   private final Owners owners;
 
   /**
-   * Plans work over tensors.
-   *
-   * @param context their device
-   * @param tensors may be none; must not overlap
-   * @throws InvalidArgumentException naming the tensor: null data, negative count, not aligned, overlap
+   * Plans work over tensors, perhaps none, on their device. They must not overlap. Errors: InvalidArgumentException
+   * naming the tensor: null data, negative count, not aligned, overlap.
    */
   public TensorList(Context context, Tensor... tensors) {
     final NativeContext device = Context.handleOf(context);
@@ -31,12 +28,7 @@ public final class TensorList implements AutoCloseable {
     handle.uses().count(NativeMemory.ofList(tensors.length));
   }
 
-  /**
-   * Plans work over tensors.
-   *
-   * @param context their device
-   * @param tensors may be none; must not overlap
-   */
+  /** The same of a list. */
   public TensorList(Context context, List<Tensor> tensors) {
     this(context, Check.notNull(tensors, "tensors").toArray(new Tensor[0]));
   }
@@ -55,42 +47,26 @@ public final class TensorList implements AutoCloseable {
     return Check.notNull(list, name).handle();
   }
 
-  /**
-   * Number of tensors.
-   *
-   * @return 0 or more
-   */
+  /** Number of tensors. */
   public long count() {
     return handle().count();
   }
 
-  /**
-   * A tensor as the list knows it now.
-   *
-   * @param index which one
-   * @return a new tensor, which keeps the memory alive as the list does
-   */
+  /** A tensor as the list knows it now, which keeps the memory alive as the list does. */
   public Tensor get(long index) {
     final String name = handle().getName(index);
     return owners.get((int) index).named(name.isEmpty() ? null : name);
   }
 
   /**
-   * Points the list at new buffers of the same counts and dtypes. On error it keeps its old ones.
-   *
-   * @param tensors as many as the list has
-   * @throws BadStateException if the list was checked or unscaled since the last update
+   * Points the list at new buffers of the same counts and dtypes. On error it keeps its old ones. Errors:
+   * BadStateException if the list was checked or unscaled since the last update.
    */
   public void setTensors(Tensor... tensors) {
     setTensors(tensors, 0);
   }
 
-  /**
-   * As {@link #setTensors(Tensor...)}, ordered after the work on a stream.
-   *
-   * @param tensors as many as the list has
-   * @param stream a CUDA stream
-   */
+  /** As {@link #setTensors(Tensor...)}, ordered after the work on a stream. */
   public void setTensors(Tensor[] tensors, long stream) {
     // Not handle(): this is the way out if the old memory has gone.
     final NativeTensorList list = Check.open(handle, TensorList.class);
@@ -106,11 +82,8 @@ public final class TensorList implements AutoCloseable {
   // gen-api: overload
   /**
    * Sets which tensors of a list of gradients take part from now on. An absent one counts as empty: it is neither read
-   * nor written, and its parameter, state and step count stay as they are.
-   *
-   * @param present one per tensor
-   * @param stream CUDA stream to enqueue on; ignored on the CPU
-   * @throws BadStateException if the list was checked or unscaled since the last update, or has no gradients
+   * nor written, and its parameter, state and step count stay as they are. Errors: BadStateException if the list was
+   * checked or unscaled since the last update, or has no gradients.
    */
   public void setPresent(boolean[] present, long stream) {
     try (NativeNumbers numbers = new NativeNumbers(present.length)) {
@@ -136,21 +109,12 @@ public final class TensorList implements AutoCloseable {
   }
 
   // gen-api: overload
-  /**
-   * Counts what is in every element of every tensor. Blocks.
-   *
-   * @param stream CUDA stream to enqueue on; ignored on the CPU
-   * @return what was found
-   */
+  /** Counts what is in every element of every tensor. Blocks. */
   public Diagnosis diagnose(long stream) {
     return new Diagnosis(handle().diagnose(stream));
   }
 
-  /**
-   * A short description, for messages.
-   *
-   * @return such as {@code TensorList(2 tensors)}
-   */
+  /** Such as {@code TensorList(2 tensors)}. */
   @Override
   public String toString() {
     return handle == null ? "TensorList(closed)" : "TensorList(" + owners.count() + " tensors)";

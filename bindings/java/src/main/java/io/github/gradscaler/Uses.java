@@ -35,11 +35,8 @@ final class Uses implements Runnable {
   private volatile int state;
 
   /**
-   * Takes over an object.
-   *
-   * @param proxy what calls are made on; the object is closed when it is collected
-   * @param type its name in messages
-   * @param destroy called once with the address
+   * Takes over an object, which `destroy` gets once. It is closed when `proxy`, on which calls are made, is collected;
+   * `type` is its name in messages.
    */
   Uses(Object proxy, String type, long address, LongConsumer destroy) {
     this.type = type;

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of a scaler for a checkpoint, as bytes. Its fields are in mirrors.rs.
+use crate::mirrors::Mirror;
+use crate::{Error, Result, ScalerState, Status};
+use gradscaler_sys as sys;
+use std::mem::size_of;
+use std::ptr;
+
+impl ScalerState {
+    const SIZE: usize = size_of::<sys::gsc_scaler_state>();
+
+    /// The library's struct of fixed layout, byte for byte, as every language writes it.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let raw = self.to_raw();
+        // It has no padding.
+        unsafe { std::slice::from_raw_parts((&raw as *const sys::gsc_scaler_state).cast(), Self::SIZE) }.to_vec()
+    }
+
+    /// Reads what [`ScalerState::to_bytes`] wrote on a machine of the same byte order. The values are judged by
+    /// [`GradScaler::set_state`](crate::GradScaler::set_state). Errors: `InvalidArgument` for other data.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let refuse = |what: &str| Err(Error::new(Status::InvalidArgument, format!("bytes: {}", what)));
+        if bytes.len() != Self::SIZE {
+            return refuse(&format!("a scaler's state has {}, these are {}", Self::SIZE, bytes.len()));
+        }
+        // Any bits are numbers.
+        let raw: sys::gsc_scaler_state = unsafe { ptr::read_unaligned(bytes.as_ptr().cast()) };
+        if raw.struct_size as usize != Self::SIZE || raw.format != sys::GSC_SCALER_STATE_FORMAT {
+            return refuse("not the state of a scaler");
+        }
+        Ok(Self::read(&raw))
+    }
+
+    pub(crate) fn to_raw(self) -> sys::gsc_scaler_state {
+        let mut raw = empty!(gsc_scaler_state);
+        raw.format = sys::GSC_SCALER_STATE_FORMAT;
+        self.write(&mut raw);
+        raw
+    }
+}
