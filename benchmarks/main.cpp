@@ -41,7 +41,6 @@ int main(int argc, char **argv) {
   bench::add_elementwise();
   bench::add_optimizers();
   bench::add_models();
-  bench::add_overhead();
   if (benchmark::RunSpecifiedBenchmarks() == 0) return 1;
   benchmark::Shutdown();
   return 0;

@@ -59,6 +59,13 @@ void guarded(benchmark::State &state, const Body &body) {
   }
 }
 
+void add_one(const std::string &name, const Body &body) {
+  benchmark::RegisterBenchmark(name.c_str(), [body](benchmark::State &state) { guarded(state, body); })
+      ->Iterations(1)
+      ->UseManualTime()
+      ->Unit(benchmark::kMicrosecond);
+}
+
 }  // namespace
 
 const Settings &settings() { return the_settings; }
@@ -103,13 +110,6 @@ void measure(benchmark::State &state, const std::vector<Contender> &contenders) 
     describe(state, c.name + "_", c, seconds[i]);
     state.counters["vs_" + c.name] = ratio(contenders[0], seconds[0], c, seconds[i]);
   }
-}
-
-void add_one(const std::string &name, const Body &body) {
-  benchmark::RegisterBenchmark(name.c_str(), [body](benchmark::State &state) { guarded(state, body); })
-      ->Iterations(1)
-      ->UseManualTime()
-      ->Unit(benchmark::kMicrosecond);
 }
 
 void add_threads(const std::string &name, const PointBody &body) {

@@ -93,7 +93,6 @@ using PointBody = std::function<void(benchmark::State &, const Point &)>;
 void add_threads(const std::string &name, const PointBody &body);
 /// Registers `name`/threads:<t>/log2_bytes:<b> for every number of threads and every size of the settings.
 void add_sweep(const std::string &name, const PointBody &body);
-void add_one(const std::string &name, const Body &body);
 /// Registers huge/`name` for every number of threads at the largest size, with all arrays and references in huge pages.
 void add_huge(const std::string &name, const PointBody &body);
 
@@ -101,6 +100,5 @@ void add_huge(const std::string &name, const PointBody &body);
 void add_elementwise();
 void add_optimizers();
 void add_models();
-void add_overhead();
 
 }  // namespace bench

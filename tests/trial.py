@@ -30,17 +30,18 @@ def after_the_last_kind(last):
 TRIALS = {
     "field": (4, [
         (HEADER, "  int32_t reserved;\n};", "  /** A trial, >= 0. Default 0. */\n  int32_t trial;\n};"),
-        (LAYOUT, "(gsc_scaler_options, reserved", "(gsc_scaler_options, trial"),
-        ("core/objects/scaler_options.cpp", 'if (o.reserved != 0) reject(kOptions.field("reserved"), o.reserved, "0");',
-         'if (o.trial < 0) reject(kOptions.field("trial"), o.trial, ">= 0");'),
+        (LAYOUT, "(reserved, 84)", "(trial, 84)"),
+        ("core/objects/scaler_options.cpp",
+         'if (o.reserved != 0) refuse_value(kOptions.field("reserved"), o.reserved, "0");',
+         'if (o.trial < 0) refuse_value(kOptions.field("trial"), o.trial, ">= 0");'),
         ("tests/capi/option_limits_test.cpp", "{GSC_FIELD(O, reserved), {0}, {-1, 1}},\n  };\n  // The first",
          "{GSC_FIELD(O, trial), {0, kMaxInt}, {-1}},\n  };\n  // The first"),
     ], f"abi|capi_bad_input|cpp_|{LANGUAGES}"),
     "getter": (5, [
         (HEADER, "/** Number of state slots. */\n", "/** Seven. */\nGSC_API gsc_status gsc_optimizer_get_trial(const "
          "gsc_optimizer *optimizer, int32_t *out_trial);\n/** Number of state slots. */\n"),
-        ("core/objects/optimizer.h", "  [[nodiscard]] int32_t group_count() const",
-         "  [[nodiscard]] int32_t trial() const { return 7; }\n  [[nodiscard]] int32_t group_count() const"),
+        ("core/objects/optimizer.h", "  int32_t group_count() const",
+         "  int32_t trial() const { return 7; }\n  int32_t group_count() const"),
         ("capi/gsc_optimizer.cpp", "gsc_status gsc_optimizer_get_group_count(",
          "gsc_status gsc_optimizer_get_trial(const gsc_optimizer *optimizer, int32_t *out_trial) {\n"
          '  return guard(__func__, [&] { *require(out_trial, "out_trial") = optimizer_of(optimizer).trial(); });\n'
@@ -62,7 +63,7 @@ TRIALS = {
             r" = (\d+)\n};\n\n/\*\* Bits of gsc_optimizer_options.flags", after_the_last_kind, read(HEADER))),
         ("bindings/generate/gen_python.py", "ARGUMENTS = {\n",
          'ARGUMENTS = {\n    "Trial": "lr betas weight_decay",\n'),
-    ], f"abi.(header|layout)|capi_fused|capi_bad_input|KernelApply|{LANGUAGES}"),
+    ], f"abi.(header|layout)|capi_optimizer|capi_bad_input|core.kernels.*KernelApply|{LANGUAGES}"),
     "dtype": (3, [
         ("core/rules/convert.h", "GSC_HD float bf16_to_fp32(uint16_t value) {",
          "GSC_HD float bf16_to_fp32(uint16_t value);\n"
@@ -75,7 +76,7 @@ TRIALS = {
         ("core/rules/dtypes.h", "X(Fp16) ", "X(Fp16) X(Trial16) "),
         (HEADER, "  GSC_UINT8_SQRT = 13\n", "  GSC_UINT8_SQRT = 13,\n  /** A trial: bfloat16 under another name. */\n"
          "  GSC_TRIAL16 = 14\n"),
-    ], f"abi.(header|layout)|capi_elementwise|capi_fused|{LANGUAGES}"),
+    ], f"abi.(header|layout)|capi_elementwise|capi_optimizer|{LANGUAGES}"),
 }
 
 

@@ -11,10 +11,12 @@ SIZES = {"char": 1, "int32_t": 4, "uint32_t": 4, "float": 4, "gsc_status": 4, "i
 
 def numbers_of(text):
     """({struct: size}, {struct: {field: offset}}, {constant: value as written})."""
-    sizes = {name: int(size) for name, size in re.findall(r"^GSC_LAYOUT_SIZE\((\w+), (\d+)\)", text, re.M)}
-    offsets = {name: {} for name in sizes}
-    for name, field, offset in re.findall(r"^GSC_LAYOUT_FIELD\((\w+), (\w+), (\d+)\)", text, re.M):
-        offsets.setdefault(name, {})[field] = int(offset)
+    sizes, offsets = {}, {}
+    for name, body in re.findall(r"^#define GSC_STRUCT (\w+)\n(.*?)^#undef", text, re.M | re.S):
+        if size := re.search(r"^GSC_LAYOUT_SIZE\((\d+)\)", body, re.M):
+            sizes[name] = int(size[1])
+        offsets[name] = {field: int(offset)
+                         for field, offset in re.findall(r"^GSC_LAYOUT_FIELD\((\w+), (\d+)\)", body, re.M)}
     values = dict(re.findall(r"^GSC_LAYOUT_VALUE\((\w+), (-?\w+)\)", text, re.M))
     return sizes, offsets, values
 

@@ -18,16 +18,12 @@ inline constexpr uint64_t kPrime5 = 0x27D4EB2F165667C5;
 
 constexpr uint64_t rotate(uint64_t x, int bits) { return (x << bits) | (x >> (64 - bits)); }
 
-/// The specification has little-endian numbers on every machine.
+/// Little-endian, as in the specification.
 template <typename T>
 uint64_t read(const unsigned char *bytes) {
-  if constexpr (std::endian::native == std::endian::little) {
-    T value;
-    std::memcpy(&value, bytes, sizeof value);
-    return value;
-  }
-  uint64_t value = 0;
-  for (unsigned i = 0; i < sizeof(T); ++i) value |= static_cast<uint64_t>(bytes[i]) << (8 * i);
+  static_assert(std::endian::native == std::endian::little);
+  T value;
+  std::memcpy(&value, bytes, sizeof value);
   return value;
 }
 

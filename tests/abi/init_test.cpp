@@ -162,6 +162,7 @@ TEST(InitKinds, UnknownKindOrPresetIsRefused) {
     std::memset(&o, kFill, sizeof o);
     const gsc_optimizer_options before = o;
     EXPECT_EQ(gsc_optimizer_options_init(&o, sizeof o, bad), GSC_ERROR_INVALID_ARGUMENT) << bad;
+    EXPECT_NE(std::string(gsc_error_get_message()).find(": kind is "), std::string::npos) << gsc_error_get_message();
     EXPECT_EQ(std::memcmp(&o, &before, sizeof o), 0);
   }
   for (int32_t bad : {-1, GSC_PRESET_COLOSSALAI + 1, 1000, INT32_MIN, INT32_MAX}) {
@@ -169,6 +170,7 @@ TEST(InitKinds, UnknownKindOrPresetIsRefused) {
     std::memset(&o, kFill, sizeof o);
     const gsc_scaler_options before = o;
     EXPECT_EQ(gsc_scaler_options_init(&o, sizeof o, bad), GSC_ERROR_INVALID_ARGUMENT) << bad;
+    EXPECT_NE(std::string(gsc_error_get_message()).find(": preset is "), std::string::npos) << gsc_error_get_message();
     EXPECT_EQ(std::memcmp(&o, &before, sizeof o), 0);
   }
 }

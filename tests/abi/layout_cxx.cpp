@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <type_traits>
 
-#define GSC_LAYOUT_SIZE(type, bytes) \
-  static_assert(sizeof(type) == (bytes) && std::is_standard_layout_v<type> && std::is_trivial_v<type>);
-#define GSC_LAYOUT_FIELD(type, field, bytes) static_assert(offsetof(type, field) == (bytes));
-#define GSC_LAYOUT_LAST(type, field) static_assert(offsetof(type, field) + sizeof(type::field) == sizeof(type));
+#define GSC_LAYOUT_SIZE(bytes)                                                            \
+  static_assert(sizeof(GSC_STRUCT) == (bytes) && std::is_standard_layout_v<GSC_STRUCT> && \
+                std::is_trivial_v<GSC_STRUCT>);
+#define GSC_LAYOUT_FIELD(field, bytes) static_assert(offsetof(GSC_STRUCT, field) == (bytes));
 #define GSC_LAYOUT_VALUE(name, value) static_assert((name) == (value));
 #include "layout.inc"
 

@@ -15,10 +15,6 @@ void expect_context_refused(const gsc_context_options &options, gsc_status statu
   EXPECT_EQ(context, kUntouched);
 }
 
-TEST(BadInputContext, NullOutput) {
-  EXPECT_GSC_ERROR(gsc_context_create(nullptr, nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_context");
-}
-
 TEST(BadInputContext, ThreadsAndInstructionSet) {
   gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
   options.num_threads = -1;
@@ -61,43 +57,41 @@ TEST(BadInputContext, NoSuchDevice) {
 
 TEST(BadInputContext, NullHandles) {
   int32_t type = -7;
-  EXPECT_GSC_ERROR(gsc_context_get_device(nullptr, &type, nullptr), GSC_ERROR_INVALID_ARGUMENT, "context");
+  EXPECT_INVALID(gsc_context_get_device(nullptr, &type, nullptr), "context");
   EXPECT_EQ(type, -7);
-  EXPECT_GSC_ERROR(gsc_context_get_cpu(nullptr, &type, nullptr), GSC_ERROR_INVALID_ARGUMENT, "context");
+  EXPECT_INVALID(gsc_context_get_cpu(nullptr, &type, nullptr), "context");
   EXPECT_EQ(type, -7);
   int64_t bytes = -7;
-  EXPECT_GSC_ERROR(gsc_context_get_memory(nullptr, &bytes, nullptr), GSC_ERROR_INVALID_ARGUMENT, "context");
+  EXPECT_INVALID(gsc_context_get_memory(nullptr, &bytes, nullptr), "context");
   EXPECT_EQ(bytes, -7);
   gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
   options.device_pool = &bytes;
   gsc_context *context = nullptr;
-  EXPECT_GSC_ERROR(gsc_context_create(&options, &context), GSC_ERROR_INVALID_ARGUMENT, "options.device_pool", "CPU");
-  EXPECT_GSC_ERROR(gsc_context_set_log(nullptr, nullptr, nullptr), GSC_ERROR_INVALID_ARGUMENT, "context");
+  EXPECT_INVALID(gsc_context_create(&options, &context), "options.device_pool", "CPU");
+  EXPECT_INVALID(gsc_context_set_log(nullptr, nullptr, nullptr), "context");
+  EXPECT_INVALID(gsc_context_create(nullptr, nullptr), "out_context");
   gsc_context_destroy(nullptr);
 }
 
 TEST(BadInputContext, DeviceQueries) {
   int32_t count = -7;
-  EXPECT_GSC_ERROR(gsc_device_get_count(GSC_DEVICE_CPU, nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_count");
-  EXPECT_GSC_ERROR(gsc_device_get_count(42, &count), GSC_ERROR_INVALID_ARGUMENT, "device_type");
+  EXPECT_INVALID(gsc_device_get_count(GSC_DEVICE_CPU, nullptr), "out_count");
+  EXPECT_INVALID(gsc_device_get_count(42, &count), "device_type");
   EXPECT_EQ(count, -7);
 
   gsc_device_info info;
   std::memset(&info, 0x5a, sizeof info);
   info.struct_size = sizeof info;
   const gsc_device_info before = info;
-  EXPECT_GSC_ERROR(gsc_device_get_info(GSC_DEVICE_CPU, 0, nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_info");
-  EXPECT_GSC_ERROR(gsc_device_get_info(42, 0, &info), GSC_ERROR_INVALID_ARGUMENT, "device_type");
+  EXPECT_INVALID(gsc_device_get_info(GSC_DEVICE_CPU, 0, nullptr), "out_info");
+  EXPECT_INVALID(gsc_device_get_info(42, 0, &info), "device_type");
   EXPECT_GSC_ERROR(gsc_device_get_info(GSC_DEVICE_CPU, 1, &info), GSC_ERROR_UNAVAILABLE, "device");
   EXPECT_EQ(std::memcmp(&info, &before, sizeof info), 0);
-  info.struct_size = 3;
-  EXPECT_GSC_ERROR(gsc_device_get_info(GSC_DEVICE_CPU, 0, &info), GSC_ERROR_INVALID_ARGUMENT, "struct_size");
-  info.struct_size = sizeof info;
   ASSERT_GSC_OK(gsc_device_get_info(GSC_DEVICE_CPU, 0, &info));
   EXPECT_EQ(info.device_type, GSC_DEVICE_CPU);
   EXPECT_GE(info.units, 1);
   int32_t level = 0;
-  EXPECT_GSC_OK(gsc_context_get_cpu(make_context().get(), &level, nullptr));
+  EXPECT_GSC_OK(gsc_context_get_cpu(make_context(), &level, nullptr));
   EXPECT_EQ(info.level, level);
   ASSERT_NE(std::memchr(info.name, 0, sizeof info.name), nullptr);
   EXPECT_STRNE(info.name, "");
@@ -106,34 +100,10 @@ TEST(BadInputContext, DeviceQueries) {
 TEST(BadInputContext, GettersWriteWhatIsAskedFor) {
   const Context context = make_context();
   int32_t type = -1, index = -1;
-  EXPECT_GSC_OK(gsc_context_get_device(context.get(), &type, nullptr));
+  EXPECT_GSC_OK(gsc_context_get_device(context, &type, nullptr));
   EXPECT_EQ(type, GSC_DEVICE_CPU);
-  EXPECT_GSC_OK(gsc_context_get_device(context.get(), nullptr, &index));
+  EXPECT_GSC_OK(gsc_context_get_device(context, nullptr, &index));
   EXPECT_EQ(index, 0);
-}
-
-TEST(BadInputContext, OptionInitialisers) {
-  gsc_context_options context = GSC_CONTEXT_OPTIONS_INIT;
-  gsc_scaler_options scaler = GSC_SCALER_OPTIONS_INIT;
-  gsc_optimizer_options optimizer;
-  std::memset(&optimizer, 0x5a, sizeof optimizer);
-  const gsc_optimizer_options before = optimizer;
-  EXPECT_GSC_ERROR(gsc_context_options_init(nullptr, sizeof context), GSC_ERROR_INVALID_ARGUMENT, "options");
-  EXPECT_GSC_ERROR(gsc_scaler_options_init(nullptr, sizeof scaler, GSC_PRESET_TORCH), GSC_ERROR_INVALID_ARGUMENT,
-                   "options");
-  EXPECT_GSC_ERROR(gsc_optimizer_options_init(nullptr, sizeof optimizer, GSC_SGD), GSC_ERROR_INVALID_ARGUMENT,
-                   "options");
-  EXPECT_GSC_ERROR(gsc_context_options_init(&context, 0), GSC_ERROR_INVALID_ARGUMENT, "struct_size");
-  EXPECT_GSC_ERROR(gsc_scaler_options_init(&scaler, sizeof scaler + 8, GSC_PRESET_TORCH), GSC_ERROR_INVALID_ARGUMENT,
-                   "struct_size");
-  for (const int32_t kind : {-1, static_cast<int32_t>(optimizer_kinds().size()), 1000}) {
-    EXPECT_GSC_ERROR(gsc_optimizer_options_init(&optimizer, sizeof optimizer, kind), GSC_ERROR_INVALID_ARGUMENT,
-                     "kind");
-  }
-  EXPECT_EQ(std::memcmp(&optimizer, &before, sizeof optimizer), 0);
-  for (const int32_t preset : {-1, 14, 1000}) {
-    EXPECT_GSC_ERROR(gsc_scaler_options_init(&scaler, sizeof scaler, preset), GSC_ERROR_INVALID_ARGUMENT, "preset");
-  }
 }
 
 TEST(BadInputContext, StatusNamesAndMessages) {

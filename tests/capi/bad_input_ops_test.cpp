@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Bad input to the stateless operations: null words, bad tensors in every list argument, and lists that do not match.
-// What the operations compute is in elementwise_test.cpp, cast_test.cpp and norm_test.cpp.
+// What the operations compute is in elementwise_test.cpp and check_test.cpp.
 #include <functional>
 
 #include "tests/support/objects.h"

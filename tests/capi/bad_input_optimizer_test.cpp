@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Bad input to optimizers: lists that do not fit each other, buffers that overlap between lists, state of the wrong
-// shape, groups, and saved state that is truncated or foreign. Options are in option_limits_test.cpp.
+// shape, and groups. Options are in option_limits_test.cpp, saved state in checkpoint_test.cpp.
 #include "tests/support/trainer.h"
 
 namespace gsc_test {
@@ -195,40 +195,6 @@ TEST_F(BadInputOptimizer, NullHandles) {
   EXPECT_EQ(steps, -7);
   EXPECT_EQ(list, nullptr);
   EXPECT_EQ(applied_steps(optimizer), 0);
-}
-
-/// Saved bytes of an optimizer of `spec` after one step.
-std::vector<unsigned char> saved(const Context &context, const TrainerSpec &spec) {
-  Trainer trainer(context, spec);
-  Random random(5);
-  trainer.fill_grads(random, 1.0);
-  EXPECT_GSC_OK(gsc_optimizer_step(trainer, nullptr));
-  return saved_image(trainer);
-}
-
-/// Damage, too, is in checkpoint_test.cpp.
-TEST(BadInputOptimizerLoad, OtherSizesAndOptimizers) {
-  const Context context = make_context();
-  const TrainerSpec spec = {.options = optimizer_options(GSC_ADAMW), .counts = {3, 5}};
-  TrainerSpec of_adam = spec, of_other_counts = spec, of_doubles = spec;
-  of_adam.options = optimizer_options(GSC_ADAM);
-  of_other_counts.counts = {5, 3};
-  of_doubles.param_dtype = GSC_FP64;
-  std::vector<unsigned char> bytes = saved(context, spec), longer = bytes;
-  longer.push_back(0);
-  Trainer trainer(context, spec);
-  const Snapshot before = trainer.snapshot();
-  const auto size = static_cast<int64_t>(bytes.size());
-  EXPECT_EQ(gsc_optimizer_load_sync(trainer, bytes.data(), -1, nullptr), GSC_ERROR_INVALID_ARGUMENT);
-  for (const std::vector<unsigned char> &foreign :
-       {longer, std::vector<unsigned char>(bytes.size(), 0), std::vector<unsigned char>(bytes.size(), 0xff),
-        saved(context, of_adam), saved(context, of_other_counts), saved(context, of_doubles)}) {
-    EXPECT_EQ(load_image(trainer, foreign), GSC_ERROR_INVALID_ARGUMENT);
-    EXPECT_TRUE(trainer.snapshot() == before) << gsc_error_get_message();
-  }
-  EXPECT_GSC_OK(load_image(trainer, bytes));
-  EXPECT_EQ(applied_steps(trainer.optimizer()), 1);
-  EXPECT_INVALID(gsc_optimizer_save_sync(trainer, bytes.data(), size - 1, nullptr), "size");
 }
 
 }  // namespace

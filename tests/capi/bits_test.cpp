@@ -152,10 +152,11 @@ class Script {
                 int32_t master_format = GSC_MASTER_NONE) {
     gsc_optimizer_options options = optimizer_options(kind);
     options.weight_decay = 0.01;
-    options.flags = GSC_OPTIMIZER_WRITE_GRADS;
+    options.flags = GSC_OPTIMIZER_WRITE_GRADS | GSC_OPTIMIZER_COUNT_UNCHANGED;
     options.state_format = state_format;
     options.master_format = master_format;
     options.seed = 5;
+    options.ema_decay = 0.75;
     if (kind == GSC_SGD) options.momentum = 0.9;
     Trainer trainer(context_, {.options = options,
                                .counts = kCounts,
@@ -179,6 +180,9 @@ class Script {
     record(text(name, " state"), state.data(), static_cast<int64_t>(state.size()));
     record(text(name, " model copy"), snapshot.copies);
     record(text(name, " grads"), snapshot.grads);
+    int64_t unchanged = -1;
+    EXPECT_GSC_OK(gsc_optimizer_get_unchanged_sync(trainer.get(), &unchanged, nullptr));
+    record(text(name, " unchanged"), &unchanged, sizeof unchanged);
     const gsc_report report = report_of(scaler, trainer.grad_list());
     record(text(name, " report"), &report, sizeof report);
   }

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Callbacks that do what they must not: reducers, parallel-fors and allocators that use or destroy the objects of the
-// call they are in, and parallel-fors that drop, repeat, invent or delay tasks.
+// call they are in, parallel-fors that drop, repeat, invent or delay tasks or throw, and logs that throw. What other
+// callbacks throw is in memory_test.cpp and reducer_test.cpp.
 #include <atomic>
 #include <functional>
+#include <new>
+#include <stdexcept>
 #include <thread>
 
 #include "tests/support/trainer.h"
@@ -113,7 +116,7 @@ TEST(Callbacks, AReducerDestroysEverything) {
 
 /// A job system that misbehaves in one way.
 struct Jobs {
-  enum Way { kRight, kDropsOne, kDropsAll, kRepeats, kInvents, kReturnsEarly, kComesLate } way;
+  enum Way { kRight, kDropsOne, kDropsAll, kRepeats, kInvents, kReturnsEarly, kComesLate, kThrows, kThrowsAmid } way;
   std::function<void()> inside;
   std::vector<std::thread> late;
   int32_t regions = 0;
@@ -134,6 +137,16 @@ struct Jobs {
       });
       return;
     }
+    if (self->way == kThrows || self->way == kThrowsAmid) {
+      // While another thread is at work on some of the tasks.
+      const int32_t last = self->way == kThrows ? 0 : std::min(count, 2);
+      self->late.emplace_back([=] {
+        for (int32_t i = 0; i < last; ++i) body(argument, i);
+      });
+      if (self->regions % 3 == 0) throw std::bad_alloc();
+      if (self->regions % 3 == 1) throw std::runtime_error("not today");
+      throw 7;
+    }
     for (int32_t i = count - 1; i >= 0; --i) {
       if (self->way != kDropsOne || i != 1) body(argument, i);
       if (self->way == kRepeats && i == 1) body(argument, i);
@@ -151,10 +164,8 @@ TrainerSpec large() {
 
 TEST(ParallelFor, ThatBreaksItsContractIsFoundOutAndDoesNoHarm) {
   const Context plain_context = make_context();
-  Trainer plain(plain_context, large());
-  const Scaler plain_scaler = make_scaler(plain_context, 4.0f);
   for (const Jobs::Way way : {Jobs::kRight, Jobs::kDropsOne, Jobs::kDropsAll, Jobs::kRepeats, Jobs::kInvents,
-                              Jobs::kReturnsEarly, Jobs::kComesLate}) {
+                              Jobs::kReturnsEarly, Jobs::kComesLate, Jobs::kThrows, Jobs::kThrowsAmid}) {
     SCOPED_TRACE(way);
     Jobs jobs(way);
     const Context context = jobs.context();
@@ -178,6 +189,12 @@ TEST(ParallelFor, ThatBreaksItsContractIsFoundOutAndDoesNoHarm) {
       const std::string count = text("ran ", jobs.regions, " twice");
       EXPECT_NE(std::string(gsc_error_get_message()).find(count), std::string::npos) << gsc_error_get_message();
     }
+    if (way >= Jobs::kThrows) {
+      for (int i = 0; i < 10; ++i) {  // more often than there are regions
+        EXPECT_GSC_ERROR(gsc_optimizer_zero_grads(trainer, nullptr), GSC_ERROR_CALLBACK, "threw");
+      }
+      for (Buffer &grad : expected.grads()) grad.fill(0.0);
+    }
     EXPECT_GSC_OK(gsc_scaler_update(scaler, nullptr)) << "the list is stepped";
     EXPECT_TRUE(trainer.snapshot().same_with_grads(expected.snapshot()));
     for (std::thread &thread : jobs.late) thread.join();
@@ -191,7 +208,6 @@ TEST(ParallelFor, CannotUseTheObjectsOfItsCall) {
   const Context context = jobs.context();
   Trainer trainer(context, large());
   const Scaler scaler = make_scaler(context, 4.0f);
-  std::vector<void *> data = {trainer.params()[0].data(), trainer.params()[1].data()};
   std::vector<gsc_status> statuses;
   double norm = 0.0;
   const gsc_tensor other = trainer.params()[1].tensor();
@@ -204,14 +220,6 @@ TEST(ParallelFor, CannotUseTheObjectsOfItsCall) {
   EXPECT_GSC_OK(gsc_scaler_step(scaler, trainer, nullptr));
   EXPECT_GT(statuses.size(), 3u);
   for (const gsc_status status : statuses) EXPECT_EQ(status, GSC_ERROR_BAD_STATE);
-  jobs.inside = nullptr;
-  // Lists that an optimizer uses, in a step of that optimizer.
-  Buffer params(GSC_FP32, 300000), grads(GSC_FP32, 300000);
-  const List p = make_list(context, params), g = make_list(context, grads);
-  const Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_LION), p, g);
-  void *address[] = {params.data()};
-  jobs.inside = [&] { EXPECT_BAD_STATE(gsc_tensor_list_set_pointers(p, address, 1, nullptr), "list is in use"); };
-  EXPECT_GSC_OK(gsc_optimizer_step(optimizer, nullptr));
 }
 
 /// An operation inside an operation on the same context and thread.
@@ -229,17 +237,26 @@ TEST(ParallelFor, OperationsNest) {
   EXPECT_EQ(inner, std::sqrt(12.0));
 }
 
+/// Large lists on a context whose job system runs `jobs.inside` in the midst of a call.
+struct InAJob : public ::testing::Test {
+  Jobs jobs{Jobs::kRight};
+  Context context = jobs.context();
+  Buffer params{GSC_FP32, 300000}, grads{GSC_FP32, 300000};
+  List p = make_list(context, params), g = make_list(context, grads);
+  Scaler scaler = make_scaler(context, 4.0f);
+  InAJob() { grads.fill(4.0); }
+  gsc_status move(const List &list, Buffer &to) {
+    void *address[] = {to.data()};
+    return gsc_tensor_list_set_pointers(list, address, 1, nullptr);
+  }
+};
+
 /// What a step reads belongs to the step, and a check to its list.
-TEST(ParallelFor, CannotChangeTheGradientsOfItsCall) {
-  Jobs jobs(Jobs::kRight);
-  const Context context = jobs.context();
-  Buffer params(GSC_FP32, 300000), grads(GSC_FP32, 300000);
-  grads.fill(4.0);
-  const List p = make_list(context, params), g = make_list(context, grads);
+TEST_F(InAJob, TheListsOfAStepCannotChange) {
   const Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_SGD), p, g);
-  const Scaler scaler = make_scaler(context, 4.0f);
   int refused = 0;
   jobs.inside = [&] {
+    EXPECT_BAD_STATE(move(p, params), "list is in use");
     EXPECT_BAD_STATE(gsc_scaler_unscale(scaler, g, nullptr), "grads is in use");
     ++refused;
   };
@@ -256,22 +273,16 @@ TEST(ParallelFor, CannotChangeTheGradientsOfItsCall) {
 }
 
 /// What a diagnosis reads may be read meanwhile, but not changed.
-TEST(ParallelFor, CannotChangeWhatADiagnosisReads) {
-  Jobs jobs(Jobs::kRight);
-  const Context context = jobs.context();
-  Buffer grads(GSC_FP32, 300000), elsewhere(GSC_FP32, 300000);
-  grads.fill(4.0);
-  const List list = make_list(context, grads);
-  const Scaler scaler = make_scaler(context, 4.0f);
-  void *address[] = {elsewhere.data()};
+TEST_F(InAJob, TheListOfADiagnosisCannotChange) {
+  Buffer elsewhere(GSC_FP32, 300000);
   gsc_tensor_diagnosis diagnosis{};
+  gsc_tensor tensor{};
   jobs.inside = [&] {
-    EXPECT_BAD_STATE(gsc_tensor_list_set_pointers(list, address, 1, nullptr), "list is in use");
-    EXPECT_BAD_STATE(gsc_scaler_unscale(scaler, list, nullptr), "grads is in use");
-    gsc_tensor tensor{};
-    EXPECT_GSC_OK(gsc_tensor_list_get_tensor(list, 0, &tensor));
+    EXPECT_BAD_STATE(move(g, elsewhere), "list is in use");
+    EXPECT_BAD_STATE(gsc_scaler_unscale(scaler, g, nullptr), "grads is in use");
+    EXPECT_GSC_OK(gsc_tensor_list_get_tensor(g, 0, &tensor));
   };
-  EXPECT_GSC_OK(gsc_tensor_list_diagnose_sync(list, &diagnosis, nullptr, 1, nullptr));
+  EXPECT_GSC_OK(gsc_tensor_list_diagnose_sync(g, &diagnosis, nullptr, 1, nullptr));
   EXPECT_GT(jobs.regions, 0);
   EXPECT_EQ(diagnosis.amax, 4.0);
   // In a callback of a call that holds the list.
@@ -279,63 +290,39 @@ TEST(ParallelFor, CannotChangeWhatADiagnosisReads) {
   jobs.inside = [&] {
     if (is_inside) return;
     is_inside = true;
-    EXPECT_GSC_OK(gsc_tensor_list_diagnose_sync(list, &diagnosis, nullptr, 1, nullptr));
-    EXPECT_BAD_STATE(gsc_tensor_list_set_pointers(list, address, 1, nullptr), "list is in use");
+    EXPECT_GSC_OK(gsc_tensor_list_diagnose_sync(g, &diagnosis, nullptr, 1, nullptr));
+    EXPECT_BAD_STATE(move(g, elsewhere), "list is in use");
   };
-  EXPECT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
+  EXPECT_GSC_OK(gsc_scaler_check(scaler, g, nullptr));
   jobs.inside = nullptr;
   ASSERT_GSC_OK(gsc_scaler_discard(scaler, nullptr));
-  EXPECT_GSC_OK(gsc_tensor_list_set_pointers(list, address, 1, nullptr));
+  EXPECT_GSC_OK(move(g, elsewhere));
 }
 
 /// The lists of an optimizer in the making: it has compared their addresses.
-TEST(ParallelFor, CannotChangeTheListsOfAnOptimizerInTheMaking) {
-  Jobs jobs(Jobs::kRight);
-  const Context context = jobs.context();
-  Buffer params(GSC_FP32, 300000), grads(GSC_FP32, 300000);
-  const List p = make_list(context, params), g = make_list(context, grads);
+TEST_F(InAJob, TheListsOfAnOptimizerInTheMakingCannotChange) {
   gsc_optimizer_options options = optimizer_options(GSC_ADAGRAD);
   options.initial_accumulator_value = 0.5;
-  void *address[] = {params.data()};
-  jobs.inside = [&] {
-    EXPECT_BAD_STATE(gsc_tensor_list_set_pointers(g, address, 1, nullptr), "list is in use");
-    gsc_tensor tensor{};
-    EXPECT_GSC_OK(gsc_tensor_list_get_tensor(g, 0, &tensor));
-  };
-  const Optimizer optimizer = make_optimizer(context, options, p, g);
+  jobs.inside = [&] { EXPECT_BAD_STATE(move(g, params), "list is in use"); };
+  Optimizer optimizer = make_optimizer(context, options, p, g);
   EXPECT_GT(jobs.regions, 0);
   jobs.inside = nullptr;
-  address[0] = grads.data();
-  EXPECT_GSC_OK(gsc_tensor_list_set_pointers(g, address, 1, nullptr)) << "afterwards it is free";
+  EXPECT_GSC_OK(move(g, grads)) << "afterwards it is free";
   gsc_optimizer *none = nullptr;
   EXPECT_INVALID(gsc_optimizer_create(context, &options, p, p, nullptr, nullptr, 0, &none), "overlaps");
-}
-
-/// An object that its caller would not know of.
-TEST(ParallelFor, ThatBreaksItsContractLeavesNoOptimizerBehind) {
-  Jobs jobs(Jobs::kDropsOne);
-  const Context context = jobs.context();
-  Buffer params(GSC_FP32, 300000), grads(GSC_FP32, 300000);
-  const List p = make_list(context, params), g = make_list(context, grads);
-  gsc_optimizer_options options = optimizer_options(GSC_ADAGRAD);
-  options.initial_accumulator_value = 0.5;
-  gsc_optimizer *made = nullptr;
-  EXPECT_GSC_ERROR(gsc_optimizer_create(context, &options, p, g, nullptr, nullptr, 0, &made), GSC_ERROR_CALLBACK,
+  // An object that its caller would not know of.
+  jobs.way = Jobs::kDropsOne;
+  EXPECT_GSC_ERROR(gsc_optimizer_create(context, &options, p, g, nullptr, nullptr, 0, &none), GSC_ERROR_CALLBACK,
                    "options.parallel_for");
-  EXPECT_EQ(made, nullptr);
-  gsc_optimizer_destroy(made);
+  EXPECT_EQ(none, nullptr);
 }
 
 /// The call whose parallel-for it was reports it, not a call that a later callback makes.
-TEST(ParallelFor, ThatBreaksItsContractIsFoundOutByItsOwnCall) {
-  Jobs jobs(Jobs::kDropsOne);
-  const Context context = jobs.context();
-  Trainer trainer(context, large());
-  Random random(2);
-  trainer.fill_grads(random, 1.0, 4.0);
-  const Scaler scaler = make_scaler(context, 4.0f);
+TEST_F(InAJob, ABrokenContractIsFoundOutByItsOwnCall) {
+  const Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_LAMB), p, g);
+  jobs.way = Jobs::kDropsOne;
   jobs.inside = [&] { EXPECT_EQ(scale_of(scaler), 4.0f); };
-  EXPECT_GSC_ERROR(gsc_scaler_step(scaler, trainer, nullptr), GSC_ERROR_CALLBACK, "options.parallel_for");
+  EXPECT_GSC_ERROR(gsc_scaler_step(scaler, optimizer, nullptr), GSC_ERROR_CALLBACK, "options.parallel_for");
   EXPECT_GT(jobs.regions, 1);
 }
 
@@ -345,14 +332,24 @@ TEST(Log, CreationIsInformation) {
   options.num_threads = 3;
   options.log = [](void *user, int32_t level, const char *message) {
     static_cast<std::vector<std::pair<int32_t, std::string>> *>(user)->emplace_back(level, message);
+    throw std::runtime_error("the disk is full");  // which is dropped
   };
   options.log_user = &messages;
-  gsc_context *context = nullptr;
-  ASSERT_GSC_OK(gsc_context_create(&options, &context));
-  gsc_context_destroy(context);
+  const Context context = make_context(options);
   ASSERT_EQ(messages.size(), 1u);
   EXPECT_EQ(messages[0].first, GSC_LOG_INFO);
   EXPECT_NE(messages[0].second.find("3 threads"), std::string::npos) << messages[0].second;
+  gsc_scaler_options policy = scaler_options(1.0f);
+  policy.min_scale = 1.0f;
+  policy.floor_action = GSC_FLOOR_REPORT;
+  const Scaler scaler = make_scaler(context, policy);
+  Buffer grads(GSC_FP32, 3);
+  grads.fill(kInf);
+  const List list = make_list(context, grads);
+  ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
+  EXPECT_GSC_OK(gsc_scaler_update(scaler, nullptr));
+  EXPECT_EQ(messages.size(), 2u);
+  EXPECT_EQ(state_of(scaler).updates, 1);
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Finding inf and NaN in lists of tensors of several chunks, in every dtype and for every instruction set, with the first
-// offender, the counts and amax of the report. Also check over ranges, empty tensors and empty lists. Every position of a
-// span is in tests/core/kernels_test.cpp.
+// What is found in lists of tensors of several chunks, in every dtype and for every instruction set: inf and NaN, with the
+// first offender, the counts, the norm and amax of the report, and the norms of gsc_ops_norm. Also check over ranges,
+// empty tensors and empty lists. Every position and magnitude in a span is in tests/core/kernels_test.cpp.
 #include <algorithm>
 
 #include "tests/support/objects.h"
@@ -51,17 +51,6 @@ class Check : public ::testing::TestWithParam<Case> {
   Scaler scaler_;
 };
 INSTANTIATE_TEST_SUITE_P(All, Check, ::testing::ValuesIn(cases()), case_name);
-
-TEST_P(Check, AllNonFinite) {
-  Buffer buffer(GetParam().dtype, 10001, 1);
-  buffer.fill(kInf);
-  const List list = make_list(context_, buffer);
-  const gsc_report report = look(list);
-  EXPECT_EQ(report.inf_count, 10001);
-  EXPECT_EQ(report.first_element, 0);
-  EXPECT_EQ(report.grad_norm, kInf);
-  EXPECT_EQ(report.grad_amax, 0.0);
-}
 
 TEST_P(Check, LargestFiniteValuesAreNotAnOverflow) {
   Buffer buffer(GetParam().dtype, 3000);
@@ -245,6 +234,68 @@ TEST_P(CheckMany, ChunksAndLists) {
     expect_norm(entry.grad_norm, ref_norms(all.values).l2);
     if (HasFailure()) return;
   }
+}
+
+struct Result {
+  double total = -1.0;
+  std::vector<double> each;
+};
+
+Result norms_of(const Context &context, std::vector<Buffer> &buffers, int32_t type) {
+  Result result;
+  result.each.assign(buffers.size(), -1.0);
+  EXPECT_GSC_OK(gsc_ops_norm(context, tensors_of(buffers).data(), static_cast<int64_t>(buffers.size()), type,
+                             &result.total, result.each.data(), nullptr));
+  return result;
+}
+
+void expect_norms(const Context &context, std::vector<Buffer> &buffers) {
+  const Result l2 = norms_of(context, buffers, GSC_NORM_L2);
+  const Result inf = norms_of(context, buffers, GSC_NORM_INF);
+  std::vector<double> all;
+  for (size_t t = 0; t < buffers.size(); ++t) {
+    const std::vector<double> values = buffers[t].values();
+    const Norms expected = ref_norms(values);
+    expect_norm(l2.each[t], expected.l2);
+    expect_norm(inf.each[t], expected.inf);
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  const Norms expected = ref_norms(all);
+  expect_norm(l2.total, expected.l2);
+  if (std::isfinite(expected.inf)) {
+    EXPECT_EQ(inf.total, expected.inf) << "a maximum is exact";
+  } else {
+    expect_norm(inf.total, expected.inf);
+  }
+}
+
+class Norm : public ::testing::TestWithParam<int32_t> {
+ protected:
+  Context context_ = make_context(2);
+};
+INSTANTIATE_TEST_SUITE_P(All, Norm, ::testing::ValuesIn(kAllDtypes),
+                         [](const auto &info) { return std::string(dtype_name(info.param)); });
+
+TEST_P(Norm, ManyChunks) {
+  Random random(33);
+  for (int round = 0; round < 12; ++round) {
+    std::vector<Buffer> buffers;
+    for (int64_t t = random.below(4); t >= 0; --t)
+      buffers.push_back(planted_buffer(random, GetParam(), round % 3 == 0));
+    SCOPED_TRACE(text("round ", round));
+    expect_norms(context_, buffers);
+  }
+}
+
+TEST(NormOfAll, ThousandsOfTinyTensors) {
+  const Context context = make_context(2);
+  Random random(33);
+  std::vector<Buffer> buffers;
+  for (int64_t i = 0; i < 3000; ++i) {
+    buffers.emplace_back(kAllDtypes[i % 4], 1 + i % 9, i % 7);
+    buffers.back().fill_random(random, -1.0, 1.0);
+  }
+  expect_norms(context, buffers);
 }
 
 TEST(CheckEmpty, ListsAndTensorsWithoutElements) {

@@ -129,7 +129,15 @@ TEST(Checkpoint, ForeignOnesAreNamed) {
   refused(24, int64_t{3}, "3 tensors");
   refused(32, int64_t{-1}, "applied");
   refused(40, (int64_t{1} << 53) + 1, "skipped");
+  refused(56, int64_t{4}, "has 4 elements");
   refused(64, int64_t{GSC_FP64}, "dtype");
+  std::vector<unsigned char> longer = image;
+  longer.push_back(0);
+  EXPECT_INVALID(load_image(trainer, longer), "size is");
+  EXPECT_INVALID(gsc_optimizer_load_sync(trainer, image.data(), -1, nullptr), "size is -1");
+  const auto size = static_cast<int64_t>(longer.size());
+  EXPECT_INVALID(gsc_optimizer_save_sync(trainer, longer.data(), size, nullptr), "size is");
+  EXPECT_INVALID(gsc_optimizer_save_sync(trainer, longer.data(), size - 2, nullptr), "size is");
   std::vector<unsigned char> edited = image;
   put(edited, 88, 0.5f);
   char words[40];

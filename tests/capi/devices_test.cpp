@@ -143,19 +143,6 @@ TEST(Devices, DiscardAndRestore) {
   EXPECT_GSC_OK(gsc_scaler_check(s, away.grad_list(), nullptr)) << "back at READY";
 }
 
-TEST(Devices, ListsChangeScalersAndOutliveThem) {
-  const Context home = make_context();
-  const Context other = make_context();
-  Job job(2);
-  Trainer &away = *job.trainers[1];
-  for (const Context *context : std::initializer_list<const Context *>{&home, &other, &home, &job.contexts[1]}) {
-    const Scaler scaler = make_scaler(*context, 4.0f);
-    for (Buffer &buffer : away.grads()) buffer.fill(4.0);
-    ASSERT_GSC_OK(gsc_scaler_unscale(scaler, away.grad_list(), nullptr));
-    EXPECT_EQ(away.grads()[0].get(1), 1.0);
-  }
-}
-
 /// Two scalers of one context take a list of another in turn.
 TEST(Devices, TheLastScalerToTakeAListHasItsState) {
   Job job(2);
@@ -215,17 +202,6 @@ TEST(Devices, AnAppliedStepDoesNotRunOutOfMemory) {
   EXPECT_GSC_OK(gsc_scaler_step(scaler, optimizer, nullptr));
   is_out_of_memory = false;
   EXPECT_EQ(params.get(0), -1.0);
-}
-
-TEST(Devices, DisabledScaler) {
-  const Context context = make_context();
-  const Scaler scaler = make_scaler(context, disabled_options());
-  Job job(1);
-  for (Buffer &buffer : job.trainers[0]->grads()) buffer.fill(1.0);
-  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, job.trainers[0]->grad_list(), 0.5, GSC_NORM_L2, nullptr));
-  ASSERT_GSC_OK(gsc_scaler_step(scaler, job.trainers[0]->get(), nullptr));
-  ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
-  EXPECT_EQ(applied_steps(job.trainers[0]->optimizer()), 1);
 }
 
 /// Lists that are rebuilt in every iteration would otherwise stay until the scaler is destroyed.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Element-wise operations against the double-precision oracle, in every pair of dtypes, over sizes around the vector
-// and chunk boundaries, at misaligned addresses, with special values. These operations are correctly rounded, so all
-// comparisons are exact.
+// Element-wise operations on lists against the double-precision oracle, in every pair of dtypes, over sizes around the
+// vector and chunk boundaries, at misaligned addresses, with special values. These operations are correctly rounded, so
+// all comparisons are exact. Every operation on a span is in tests/core/kernels_linear_test.cpp.
 #include "tests/support/objects.h"
 #include "tests/support/oracle.h"
 
@@ -123,43 +123,6 @@ TEST_P(DtypePair, LongTensorsEqualTheirParts) {
   EXPECT_TRUE(x.guards_intact() && scaled.guards_intact() && sum.guards_intact());
 }
 
-TEST_P(DtypePair, ScalerScaleMultipliesByItsScale) {
-  const Context context = make_context();
-  const Scaler scaler = make_scaler(context, 1024.0f);
-  Buffer src(src_dtype(), 777), dst(dst_dtype(), 777);
-  Random random(12);
-  fill_mixed(src, random);
-  const gsc_tensor s = src.tensor(), d = dst.tensor();
-  ASSERT_GSC_OK(gsc_scaler_scale(scaler, &s, &d, 1, nullptr));
-  for (int64_t i = 0; i < src.count(); ++i) {
-    ASSERT_TRUE(same(dst.get(i), ref_scale(src.get(i), src_dtype(), 1024.0f, dst_dtype()))) << i;
-  }
-}
-
-TEST_P(DtypePair, AxpbyIsCorrectlyRounded) {
-  const Context context = make_context(2);
-  const int32_t arithmetic = arithmetic_dtype(src_dtype(), dst_dtype());
-  Random random(13);
-  // Powers of two: both products are exact, so the sum is the only rounding before the store.
-  for (const auto &[a, b] : {std::pair{1.0, 1.0}, {0.5, 1.0}, {2.0, -0.25}}) {
-    std::vector<Buffer> x = make_buffers(src_dtype(), kSizes, 1);
-    std::vector<Buffer> y = make_buffers(dst_dtype(), kSizes, 2);
-    for (Buffer &buffer : x) buffer.fill_random(random, -4.0, 4.0);
-    for (Buffer &buffer : y) buffer.fill_random(random, -4.0, 4.0);
-    std::vector<std::vector<double>> before;
-    for (const Buffer &buffer : y) before.push_back(buffer.values());
-    ASSERT_GSC_OK(gsc_ops_axpby(context, a, tensors_of(x).data(), b, tensors_of(y).data(),
-                                static_cast<int64_t>(x.size()), nullptr));
-    for (size_t t = 0; t < x.size(); ++t) {
-      ASSERT_TRUE(y[t].guards_intact());
-      for (int64_t i = 0; i < x[t].count(); ++i) {
-        const double sum = round_to(a * x[t].get(i) + b * before[t][i], arithmetic);
-        ASSERT_EQ(y[t].get(i), round_to(sum, dst_dtype())) << "count " << x[t].count() << " element " << i;
-      }
-    }
-  }
-}
-
 TEST_P(DtypePair, AxpbyWithZeroBOnlyWrites) {
   const Context context = make_context();
   Buffer x(src_dtype(), 100), y(dst_dtype(), 100);
@@ -232,6 +195,24 @@ TEST_P(Elementwise, UnscaleCheckSeesWhatUnscalingMakesInfinite) {
   ASSERT_GSC_OK(gsc_ops_unscale_check(context, &tensor, 1, &found_inf, &inverse, nullptr));
   EXPECT_EQ(found_inf, 1.0f);
   EXPECT_EQ(grads.get(4), kInf);
+}
+
+TEST(Cast, ManyTensorsOfMixedDtypesInOneCall) {
+  const Context context = make_context(3);
+  std::vector<Buffer> src, dst;
+  Random random(23);
+  for (int64_t i = 0; i < 300; ++i) {
+    src.emplace_back(kAllDtypes[random.below(4)], random.below(200), random.below(8));
+    dst.emplace_back(kAllDtypes[random.below(4)], src.back().count(), random.below(8));
+    src.back().fill_random(random, -100.0, 100.0);
+  }
+  ASSERT_GSC_OK(gsc_ops_cast(context, tensors_of(src).data(), tensors_of(dst).data(), 300, nullptr));
+  for (size_t t = 0; t < src.size(); ++t) {
+    ASSERT_TRUE(dst[t].guards_intact());
+    for (int64_t i = 0; i < src[t].count(); ++i) {
+      ASSERT_EQ(dst[t].get(i), round_to(src[t].get(i), dst[t].dtype())) << "tensor " << t << " element " << i;
+    }
+  }
 }
 
 TEST(StatelessUpdateScale, PyTorchTrajectory) {

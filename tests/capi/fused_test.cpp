@@ -2,169 +2,98 @@
 //
 // One fused step against the same step taken apart. For power-of-two scales both must agree bit for bit: parameters,
 // state, model copy, and gradients where the caller asks for them.
+#include <functional>
+
 #include "tests/support/trainer.h"
 
 namespace gsc_test {
 namespace {
 
-struct Case {
-  int32_t kind;
-  int32_t grad_dtype;
-  int32_t param_dtype;
-};
-void PrintTo(const Case &c, std::ostream *stream) { *stream << c.kind << ' ' << c.grad_dtype << ' ' << c.param_dtype; }
-
-std::string case_name(const ::testing::TestParamInfo<Case> &info) {
-  return text("Kind", info.param.kind, "_", dtype_name(info.param.grad_dtype), "_into_",
-              dtype_name(info.param.param_dtype));
+/// Steps of two trainers on the same gradients: `fused` in one call, and taken apart. Each has a scaler.
+void expect_same_steps(const TrainerSpec &spec, float scale, const std::function<void(gsc_scaler *, Trainer &)> &fused,
+                       const std::function<void(gsc_scaler *, Trainer &)> &apart) {
+  const Context context = make_context(2);
+  Trainer one(context, spec), other(context, spec);
+  const Scaler a = make_scaler(context, scale), b = make_scaler(context, scale);
+  Random random(91);
+  for (int step = 0; step < 3; ++step) {
+    // Not below 2^-9, so that unscaled fp16 gradients stay normal and nothing is lost when they are stored.
+    for (Buffer &buffer : one.grads()) {
+      for (int64_t i = 0; i < buffer.count(); ++i) {
+        const double magnitude = round_to(random.uniform(0.002, 0.9), buffer.dtype());
+        buffer.set(i, (random.below(2) == 0 ? -1.0 : 1.0) * magnitude * static_cast<double>(scale));
+      }
+    }
+    for (size_t i = 0; i < one.grads().size(); ++i) other.grads()[i].restore(one.grads()[i].image());
+    fused(a, one);
+    apart(b, other);
+    const gsc_report first = report_of(a, one.grad_list()), second = report_of(b, other.grad_list());
+    EXPECT_EQ(std::memcmp(&first, &second, sizeof first), 0) << first.grad_norm << " and " << second.grad_norm;
+    for (const Scaler *scaler : {&a, &b}) ASSERT_GSC_OK(gsc_scaler_update(*scaler, nullptr));
+    ASSERT_TRUE(one.snapshot().same_with_grads(other.snapshot())) << "scale " << scale << " step " << step;
+  }
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> result;
-  for (const int32_t kind : optimizer_kinds()) {
-    for (const int32_t grad : kAllDtypes) result.push_back({kind, grad, GSC_FP32});
-    result.push_back({kind, GSC_FP64, GSC_FP64});
-    result.push_back({kind, GSC_FP16, GSC_FP16});
-    result.push_back({kind, GSC_BF16, GSC_BF16});
-  }
+TrainerSpec spec_of(int32_t kind, int32_t grad_dtype, int32_t param_dtype) {
+  TrainerSpec result = {.options = optimizer_options(kind), .counts = {3, 0, 700, 9001}};
+  result.options.flags = GSC_OPTIMIZER_WRITE_GRADS;
+  if (kind == GSC_SGD) result.options.momentum = 0.9;
+  result.param_dtype = param_dtype;
+  result.grad_dtypes = {grad_dtype};
+  result.copy_dtype = GSC_FP16;
   return result;
 }
 
-class Fused : public ::testing::TestWithParam<Case> {
- protected:
-  TrainerSpec spec(uint32_t flags = 0) const {
-    TrainerSpec result = {.options = optimizer_options(GetParam().kind)};
-    result.options.flags = flags;
-    result.options.weight_decay = 0.01;
-    if (GetParam().kind == GSC_SGD) result.options.momentum = 0.9;
-    result.counts = {3, 0, 700, 9001};
-    result.param_dtype = GetParam().param_dtype;
-    result.grad_dtypes = {GetParam().grad_dtype};
-    result.copy_dtype = GSC_FP16;
-    return result;
-  }
-  /// True if a product of a gradient and a factor survives a store to the gradient's dtype and back.
-  bool stores_exactly() const { return GetParam().grad_dtype == GSC_FP32 || GetParam().grad_dtype == GSC_FP64; }
-
-  static void copy_grads(Trainer &from, Trainer &to) {
-    for (size_t i = 0; i < from.grads().size(); ++i) to.grads()[i].restore(from.grads()[i].image());
-  }
-};
-INSTANTIATE_TEST_SUITE_P(All, Fused, ::testing::ValuesIn(cases()), case_name);
+class Fused : public ::testing::TestWithParam<int32_t> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, Fused, ::testing::ValuesIn(optimizer_kinds()));
 
 TEST_P(Fused, EqualsUnscaleThenStep) {
-  const Context context = make_context(2);
-  for (const float scale : {1.0f, 256.0f, 65536.0f}) {
-    Trainer fused(context, spec(GSC_OPTIMIZER_WRITE_GRADS)), apart(context, spec(GSC_OPTIMIZER_WRITE_GRADS));
-    const Scaler a = make_scaler(context, scale), b = make_scaler(context, scale);
-    Random random(91);
-    for (int step = 0; step < 3; ++step) {
-      // Not below 2^-9, so that unscaled fp16 gradients stay normal and nothing is lost when they are stored.
-      for (Buffer &buffer : fused.grads()) {
-        for (int64_t i = 0; i < buffer.count(); ++i) {
-          const double magnitude = round_to(random.uniform(0.002, 0.9), buffer.dtype());
-          buffer.set(i, (random.below(2) == 0 ? -1.0 : 1.0) * magnitude * static_cast<double>(scale));
-        }
-      }
-      copy_grads(fused, apart);
-      ASSERT_GSC_OK(gsc_scaler_step(a, fused, nullptr));
-      ASSERT_GSC_OK(gsc_scaler_update(a, nullptr));
-      ASSERT_GSC_OK(gsc_scaler_unscale(b, apart.grad_list(), nullptr));
-      ASSERT_GSC_OK(gsc_scaler_step(b, apart, nullptr));
-      ASSERT_GSC_OK(gsc_scaler_update(b, nullptr));
-      ASSERT_TRUE(fused.snapshot().same_with_grads(apart.snapshot())) << "scale " << scale << " step " << step;
-      const gsc_report first = report_of(a, fused.grad_list()), second = report_of(b, apart.grad_list());
-      EXPECT_EQ(std::memcmp(&first, &second, sizeof first), 0) << first.grad_norm << " and " << second.grad_norm;
-    }
+  for (const auto &[grad, param] : {std::pair{GSC_FP16, GSC_FP32},
+                                    {GSC_BF16, GSC_FP32},
+                                    {GSC_FP32, GSC_FP32},
+                                    {GSC_FP64, GSC_FP32},
+                                    {GSC_FP64, GSC_FP64},
+                                    {GSC_FP16, GSC_FP16}}) {
+    SCOPED_TRACE(text(dtype_name(grad), " into ", dtype_name(param)));
+    expect_same_steps(
+        spec_of(GetParam(), grad, param), 256.0f,
+        [](gsc_scaler *s, Trainer &t) { ASSERT_GSC_OK(gsc_scaler_step(s, t, nullptr)); },
+        [](gsc_scaler *s, Trainer &t) {
+          ASSERT_GSC_OK(gsc_scaler_check_range(s, t.grad_list(), 2, 1, nullptr));
+          ASSERT_GSC_OK(gsc_scaler_check_range(s, t.grad_list(), 3, 1, nullptr));
+          ASSERT_GSC_OK(gsc_scaler_check_range(s, t.grad_list(), 0, 2, nullptr));
+          ASSERT_GSC_OK(gsc_scaler_unscale(s, t.grad_list(), nullptr));
+          ASSERT_GSC_OK(gsc_scaler_step(s, t, nullptr));
+        });
   }
 }
 
+/// 16-bit gradients are rounded by each separate pass, so their fused step is the more exact one: optimizer_test.cpp.
 TEST_P(Fused, EqualsUnscaleClipAndStep) {
-  if (!stores_exactly()) return;  // 16-bit gradients are rounded by each separate pass; see the next test.
-  const Context context = make_context(2);
-  for (const int32_t norm_type : {GSC_NORM_L2, GSC_NORM_INF}) {
-    for (const bool check_first : {false, true}) {
-      Trainer fused(context, spec(GSC_OPTIMIZER_WRITE_GRADS)), apart(context, spec(GSC_OPTIMIZER_WRITE_GRADS));
-      const Scaler a = make_scaler(context, 4096.0f), b = make_scaler(context, 4096.0f);
-      Random random(92);
-      for (int step = 0; step < 3; ++step) {
-        fused.fill_grads(random, 1.0, 4096.0);
-        copy_grads(fused, apart);
-        if (check_first) {
-          ASSERT_GSC_OK(gsc_scaler_check(a, fused.grad_list(), nullptr));
-        }
-        ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(a, fused.grad_list(), 0.7, norm_type, nullptr));
-        ASSERT_GSC_OK(gsc_scaler_clip_grad_value(a, fused.grad_list(), 0.01, nullptr));
-        ASSERT_GSC_OK(gsc_scaler_step_and_update(a, fused, nullptr));
-        ASSERT_GSC_OK(gsc_scaler_unscale(b, apart.grad_list(), nullptr));
-        ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(b, apart.grad_list(), 0.7, norm_type, nullptr));
-        ASSERT_GSC_OK(gsc_scaler_clip_grad_value(b, apart.grad_list(), 0.01, nullptr));
-        ASSERT_GSC_OK(gsc_scaler_step_and_update(b, apart, nullptr));
-        ASSERT_TRUE(fused.snapshot().same_with_grads(apart.snapshot()))
-            << "norm type " << norm_type << " step " << step;
-      }
+  for (const int32_t dtype : {GSC_FP32, GSC_FP64}) {
+    for (const int32_t norm_type : {GSC_NORM_L2, GSC_NORM_INF}) {
+      const auto clip = [&](gsc_scaler *s, Trainer &t) {
+        ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(s, t.grad_list(), 0.7, norm_type, nullptr));
+        ASSERT_GSC_OK(gsc_scaler_clip_grad_value(s, t.grad_list(), 0.01, nullptr));
+        ASSERT_GSC_OK(gsc_scaler_step(s, t, nullptr));
+      };
+      expect_same_steps(spec_of(GetParam(), dtype, dtype), 4096.0f, clip, [&](gsc_scaler *s, Trainer &t) {
+        ASSERT_GSC_OK(gsc_scaler_unscale(s, t.grad_list(), nullptr));
+        clip(s, t);
+      });
     }
   }
 }
 
-/// Without rounding in between, a fused clip of 16-bit gradients is at least as exact: the gradients it writes are the
-/// products rounded once, within one unit of the ones rounded by each pass.
-TEST_P(Fused, ClippedSixteenBitGradientsAgreeToAUnit) {
-  if (stores_exactly()) return;
+TEST(FusedRange, DisabledScalerEqualsAPlainStep) {
   const Context context = make_context();
-  Trainer fused(context, spec(GSC_OPTIMIZER_WRITE_GRADS)), apart(context, spec(GSC_OPTIMIZER_WRITE_GRADS));
-  const Scaler a = make_scaler(context, 64.0f), b = make_scaler(context, 64.0f);
-  Random random(93);
-  fused.fill_grads(random, 1.0, 64.0);
-  copy_grads(fused, apart);
-  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(a, fused.grad_list(), 3.0, GSC_NORM_L2, nullptr));
-  ASSERT_GSC_OK(gsc_scaler_step(a, fused, nullptr));
-  ASSERT_GSC_OK(gsc_scaler_unscale(b, apart.grad_list(), nullptr));
-  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(b, apart.grad_list(), 3.0, GSC_NORM_L2, nullptr));
-  ASSERT_GSC_OK(gsc_scaler_step(b, apart, nullptr));
-  for (size_t t = 0; t < fused.grads().size(); ++t) {
-    for (int64_t i = 0; i < fused.grads()[t].count(); ++i) {
-      const double expected = apart.grads()[t].get(i);
-      ASSERT_NEAR(fused.grads()[t].get(i), expected, ulp(expected, GetParam().grad_dtype)) << t << ' ' << i;
-    }
-  }
-}
-
-TEST_P(Fused, CheckedEqualsUnchecked) {
-  const Context context = make_context(2);
-  Trainer direct(context, spec()), checked(context, spec());
-  const Scaler a = make_scaler(context, 100.0f), b = make_scaler(context, 100.0f);
-  Random random(94);
-  for (int step = 0; step < 3; ++step) {
-    direct.fill_grads(random, 1.0, 100.0);
-    copy_grads(direct, checked);
-    ASSERT_GSC_OK(gsc_scaler_step_and_update(a, direct, nullptr));
-    ASSERT_GSC_OK(gsc_scaler_check_range(b, checked.grad_list(), 2, 1, nullptr));
-    ASSERT_GSC_OK(gsc_scaler_step_and_update(b, checked, nullptr));
-    ASSERT_TRUE(direct.snapshot().same_with_grads(checked.snapshot()));
-  }
-}
-
-TEST_P(Fused, StepScaledEqualsTheScalersStep) {
-  const Context context = make_context();
-  Trainer scaled(context, spec()), words(context, spec());
-  const Scaler scaler = make_scaler(context, 1000.0f);
-  Random random(95);
-  scaled.fill_grads(random, 1.0, 1000.0);
-  copy_grads(scaled, words);
-  const float inverse = inverse_of(1000.0f);
-  ASSERT_GSC_OK(gsc_scaler_step(scaler, scaled, nullptr));
-  ASSERT_GSC_OK(gsc_optimizer_step_scaled(words, &inverse, nullptr, nullptr));
-  EXPECT_TRUE(scaled.snapshot().same_with_grads(words.snapshot()));
-}
-
-TEST_P(Fused, DisabledScalerEqualsAPlainStep) {
-  const Context context = make_context();
-  Trainer with(context, spec()), without(context, spec());
+  const TrainerSpec spec = spec_of(GSC_ADAMW, GSC_FP16, GSC_FP32);
+  Trainer with(context, spec), without(context, spec);
   const Scaler scaler = make_scaler(context, disabled_options());
-  Random random(96);
-  with.fill_grads(random, 1.0);
-  copy_grads(with, without);
+  for (Trainer *trainer : {&with, &without}) {
+    Random random(96);
+    trainer->fill_grads(random, 1.0);
+  }
   ASSERT_GSC_OK(gsc_scaler_unscale(scaler, with.grad_list(), nullptr));
   ASSERT_GSC_OK(gsc_scaler_step(scaler, with, nullptr));
   ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));

@@ -80,23 +80,5 @@ TEST_F(Locale, NumbersInErrorsHaveAPoint) {
   EXPECT_INVALID(gsc_optimizer_set_options(trainer, 0, &changed, nullptr), "is -0.125;");
 }
 
-TEST_F(Locale, NumbersInTheLogHaveAPoint) {
-  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  std::string said;
-  options.log = [](void *user, int32_t, const char *message) { *static_cast<std::string *>(user) += message; };
-  options.log_user = &said;
-  const Context context = make_context(options);
-  Trainer trainer(context, {.options = optimizer_options(GSC_SGD), .counts = {4}});
-  gsc_scaler_options floor = scaler_options(0.5f);
-  floor.min_scale = 0.5f;
-  floor.floor_action = GSC_FLOOR_ERROR;
-  floor.floor_patience = 1;
-  const Scaler scaler = make_scaler(context, floor);
-  trainer.grads()[0].set(0, INFINITY);
-  ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, trainer, nullptr));
-  EXPECT_GSC_ERROR(report_status(scaler), GSC_ERROR_SCALE_FLOOR, "the loss scale 0.5 cannot be lowered");
-  EXPECT_NE(said.find("loss scale 0.5 cannot be lowered"), std::string::npos) << said;
-}
-
 }  // namespace
 }  // namespace gsc_test

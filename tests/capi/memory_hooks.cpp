@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <stdexcept>
 
 namespace gsc_test {
 NewHook g_new;
@@ -85,25 +86,31 @@ namespace gsc_test {
 
 void *Allocator::allocate(void *user, int64_t bytes, int64_t alignment) {
   Allocator &self = *static_cast<Allocator *>(user);
-  if (++self.calls == self.fail_at.load()) return nullptr;
+  const bool fails = ++self.calls == self.fail_at.load();
+  if (fails && self.fault == Fault::kNull) return nullptr;
+  if (fails && self.fault == Fault::kBadAlloc) throw std::bad_alloc();
+  if (fails && self.fault == Fault::kException) throw std::runtime_error("not today");
+  if (fails && self.fault == Fault::kNumber) throw 7;
   if (bytes <= 0 || alignment <= 0 || alignment > 64 || (alignment & (alignment - 1)) != 0) self.misused = true;
+  if (std::this_thread::get_id() != self.thread) self.misused = true;
   ++self.live;
   self.bytes += bytes;
   // The size in front of the block tells whether it comes back with the size it was asked for.
   unsigned char *memory =
-      static_cast<unsigned char *>(__real_aligned_alloc(64, static_cast<size_t>((bytes + 127) / 64 * 64)));
+      static_cast<unsigned char *>(__real_aligned_alloc(64, static_cast<size_t>((bytes + 191) / 64 * 64)));
   std::memcpy(memory, &bytes, sizeof bytes);
-  return memory + 64;
+  return memory + 64 + (fails ? alignment / 2 : 0);
 }
 void Allocator::release(void *user, void *memory, int64_t bytes, int64_t) {
   Allocator &self = *static_cast<Allocator *>(user);
   int64_t asked = 0;
-  unsigned char *start = static_cast<unsigned char *>(memory) - 64;
+  unsigned char *start = static_cast<unsigned char *>(memory) - reinterpret_cast<uintptr_t>(memory) % 64 - 64;
   std::memcpy(&asked, start, sizeof asked);
-  if (asked != bytes) self.misused = true;
+  if (asked != bytes || std::this_thread::get_id() != self.thread) self.misused = true;
   --self.live;
   self.bytes -= bytes;
   std::free(start);
+  if (self.throws_on_release) throw std::runtime_error("after the release");
 }
 
 }  // namespace gsc_test

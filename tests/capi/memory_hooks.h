@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the memory suite needs to see and to break: counters of the replaced operator new and of malloc (memory_hooks.cpp),
-// and a caller's allocator that counts, checks the sizes that come back, and can refuse.
+// and a caller's allocator that counts, checks what it is asked and where, and can fail in several ways.
 #ifndef GRADSCALER_TESTS_CAPI_MEMORY_HOOKS_H
 #define GRADSCALER_TESTS_CAPI_MEMORY_HOOKS_H
 #include <gradscaler/gradscaler.h>
 
 #include <atomic>
 #include <cstdint>
+#include <thread>
 
 namespace gsc_test {
 
@@ -27,11 +28,17 @@ struct MallocHook {
 };
 extern MallocHook g_malloc;
 
+/// What an allocator does at its `fail_at`th request.
+enum class Fault { kNull, kBadAlloc, kException, kNumber, kMisaligned };
+
 /// The caller's allocator.
 struct Allocator {
   std::atomic<int64_t> calls{0}, live{0}, bytes{0}, fail_at{0};
-  /// A request that breaks the contract, or a block that came back with another size than it was asked for with.
+  Fault fault = Fault::kNull;
+  bool throws_on_release = false;
+  /// A request that breaks the contract or comes on another thread, or a block that came back with another size.
   std::atomic<bool> misused{false};
+  const std::thread::id thread = std::this_thread::get_id();
 
   static void *allocate(void *user, int64_t bytes, int64_t alignment);
   static void release(void *user, void *memory, int64_t bytes, int64_t alignment);

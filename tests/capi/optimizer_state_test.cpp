@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an optimizer keeps: names and shapes of its state, state owned by the caller against state made by the library,
-// skipped steps that must leave every bit alone, and save and restore that continue bit for bit.
+// What an optimizer keeps: names and shapes of its state, averaged weights, where sums begin, and counts. That state of
+// the caller, skipped steps and checkpoints continue to the bit is in tests/oracle, for every kind.
 #include "tests/support/trainer.h"
 
 namespace gsc_test {
@@ -85,108 +85,6 @@ TEST_P(EachKind, SlotsHaveNamesAndShapes) {
   }
 }
 
-TEST_P(EachKind, SkippedStepsLeaveEveryBit) {
-  const Context context = make_context(2);
-  Trainer trainer(context, spec());
-  const Scaler scaler = make_scaler(context, 1024.0f);
-  Random random(81);
-  trainer.fill_grads(random, 1.0, 1024.0);
-  ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, trainer, nullptr));
-  for (const double planted : {kInf, -kInf, kNan}) {
-    for (const int64_t at : {int64_t{0}, int64_t{2500}, int64_t{4999}}) {
-      for (const bool unscale_first : {false, true}) {
-        trainer.fill_grads(random, 1.0, 512.0);
-        trainer.grads()[3].set(at, planted);
-        if (unscale_first) {
-          ASSERT_GSC_OK(gsc_scaler_unscale(scaler, trainer.grad_list(), nullptr));
-        }
-        const Snapshot before = trainer.snapshot();
-        const int64_t skipped = skipped_steps(trainer.optimizer());
-        ASSERT_GSC_OK(gsc_scaler_step(scaler, trainer, nullptr));
-        EXPECT_TRUE(trainer.snapshot().same_with_grads(before)) << planted << " at " << at;
-        EXPECT_EQ(skipped_steps(trainer.optimizer()), skipped + 1);
-        ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
-        ASSERT_GSC_OK(gsc_scaler_set_scale(scaler, 512.0f, nullptr));
-      }
-    }
-  }
-  EXPECT_EQ(applied_steps(trainer.optimizer()), 1);
-}
-
-TEST_P(EachKind, StateOfTheCallerEqualsStateOfTheLibrary) {
-  const Context context = make_context();
-  Trainer own(context, spec());
-  // The same again over the caller's state, sharing no buffer.
-  std::vector<Buffer> params = make_buffers(GSC_FP32, spec().counts), grads,
-                      copies = make_buffers(GSC_BF16, spec().counts);
-  for (size_t i = 0; i < params.size(); ++i) {
-    params[i].restore(own.params()[i].image());
-    grads.emplace_back(own.grads()[i].dtype(), own.grads()[i].count());
-  }
-  std::vector<std::vector<Buffer>> state;
-  std::vector<List> lists;
-  std::vector<gsc_tensor_list *> handles;
-  for (size_t slot = 0; slot < GetParam().slots.size(); ++slot) {
-    std::vector<int64_t> counts;
-    for (const int64_t count : spec().counts) {
-      counts.push_back(slot_count(GetParam().kind, static_cast<int32_t>(slot), count));
-    }
-    const bool is_wide = numbers_of(GetParam().kind, static_cast<int32_t>(slot)) > 0;
-    state.push_back(make_buffers(is_wide ? GSC_FP64 : GSC_FP32, counts, 1));
-    lists.push_back(make_list(context, state.back()));
-    handles.push_back(lists.back());
-  }
-  const List p = make_list(context, params), g = make_list(context, grads), c = make_list(context, copies);
-  gsc_optimizer_options options = spec().options;
-  gsc_optimizer *raw = nullptr;
-  ASSERT_GSC_OK(
-      gsc_optimizer_create(context, &options, p, g, c, handles.data(), static_cast<int32_t>(handles.size()), &raw));
-  const Optimizer optimizer(raw);
-  Random random(82);
-  for (int step = 0; step < 3; ++step) {
-    own.fill_grads(random, 1.0);
-    for (size_t i = 0; i < grads.size(); ++i) grads[i].restore(own.grads()[i].image());
-    ASSERT_GSC_OK(gsc_optimizer_step(own, nullptr));
-    ASSERT_GSC_OK(gsc_optimizer_step(raw, nullptr));
-  }
-  const Snapshot expected = own.snapshot();
-  for (size_t i = 0; i < params.size(); ++i) {
-    EXPECT_EQ(params[i].image(), expected.params[i]);
-    EXPECT_EQ(copies[i].image(), expected.copies[i]);
-  }
-  size_t at = 0;
-  for (const std::vector<Buffer> &slot : state) {
-    for (const Buffer &buffer : slot) {
-      EXPECT_EQ(buffer.image(), expected.state[at++]);
-      EXPECT_TRUE(buffer.guards_intact());
-    }
-  }
-}
-
-TEST_P(EachKind, SaveAndLoadContinueBitForBit) {
-  const Context context = make_context(2);
-  Trainer original(context, spec());
-  Random random(83);
-  for (int step = 0; step < 3; ++step) {
-    original.fill_grads(random, 1.0);
-    ASSERT_GSC_OK(gsc_optimizer_step(original, nullptr));
-  }
-  const std::vector<unsigned char> saved = saved_image(original);
-  TrainerSpec s = spec();
-  s.seed = 99;
-  Trainer restored(context, s);
-  for (size_t i = 0; i < s.counts.size(); ++i) restored.params()[i].restore(original.params()[i].image());
-  ASSERT_GSC_OK(load_image(restored, saved));
-  EXPECT_EQ(restored.snapshot().state, original.snapshot().state);
-  for (int step = 0; step < 3; ++step) {
-    original.fill_grads(random, 1.0);
-    for (size_t i = 0; i < s.counts.size(); ++i) restored.grads()[i].restore(original.grads()[i].image());
-    ASSERT_GSC_OK(gsc_optimizer_step(original, nullptr));
-    ASSERT_GSC_OK(gsc_optimizer_step(restored, nullptr));
-  }
-  EXPECT_TRUE(restored.snapshot() == original.snapshot());
-}
-
 /// x = y + (1 - 1 / beta) (z - y), and back; state, counts and tensors without a step stay as they are.
 TEST_P(EachKind, EvaluatesWithAveragedWeights) {
   const Context context = make_context(2);
@@ -251,31 +149,6 @@ TEST_P(EachKind, EvaluatesWithAveragedWeights) {
   }
   EXPECT_EQ(trainer.snapshot().params, restored.snapshot().params);
   EXPECT_INVALID(gsc_optimizer_set_evaluating(trainer, 2, nullptr), "evaluating is 2");
-}
-
-TEST_P(EachKind, SetStepsContinuesABiasCorrection) {
-  const Context context = make_context();
-  Trainer a(context, spec()), b(context, spec());
-  Random random(84);
-  a.fill_grads(random, 1.0);
-  for (size_t i = 0; i < spec().counts.size(); ++i) b.grads()[i].restore(a.grads()[i].image());
-  for (int step = 0; step < 2; ++step) ASSERT_GSC_OK(gsc_optimizer_step(a, nullptr));
-  ASSERT_GSC_OK(gsc_optimizer_step(b, nullptr));
-  ASSERT_GSC_OK(gsc_optimizer_set_steps(b, 1, 5, nullptr));
-  EXPECT_EQ(skipped_steps(b.optimizer()), 5);
-  ASSERT_GSC_OK(gsc_optimizer_step(b, nullptr));
-  EXPECT_TRUE(a.snapshot() == b.snapshot());
-}
-
-TEST(OptimizerState, AdagradStartsAtItsInitialValue) {
-  const Context context = make_context();
-  gsc_optimizer_options options = optimizer_options(GSC_ADAGRAD);
-  options.initial_accumulator_value = 0.25;
-  Trainer trainer(context, {.options = options, .counts = {3, 5000}});
-  for (size_t i = 0; i < 2; ++i) {
-    const gsc_tensor tensor = trainer.state_tensor(0, i);
-    for (int64_t j = 0; j < tensor.count; ++j) ASSERT_EQ(static_cast<float *>(tensor.data)[j], 0.25f);
-  }
 }
 
 TEST(OptimizerState, AdagradStartsAtTheInitialValueOfTheGroup) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every optimizer against the double-precision oracle, step by step: all kinds with their options, all dtypes of
-// gradients and parameters, model copies, groups, learning rates from host and device, clipping, and the flags that
-// write or zero gradients. The tolerance is the oracle's running error bound (optimizer_oracle.h).
+// Every optimizer against the equations of the page, step by step and to the bit (page_formulas.h): all kinds with their
+// options, all dtypes of gradients and parameters, model copies, averages of the weights, groups, learning rates from
+// host and device, clipping, and the flags that write or zero gradients.
 #include "tests/support/planted.h"
 #include "tests/support/trainer.h"
 
@@ -61,7 +61,7 @@ std::vector<Variant> variants() {
       {"AdamaxMaximize", with(GSC_ADAMAX, GSC_OPTIMIZER_MAXIMIZE, [](O &o) { o.beta2 = 0.5; })},
       {"Nadam", with(GSC_NADAM, 0, [](O &o) { o.weight_decay = 0.1; })},
       {"NadamDecoupled", with(GSC_NADAM, GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY | GSC_OPTIMIZER_MAXIMIZE,
-                              [](O &o) { o.weight_decay = 0.1, o.momentum_decay = 0.3; })},
+                              [](O &o) { o.weight_decay = 0.1, o.momentum_decay = 0.3, o.beta1 = 0.4; })},
       {"Radam", with(GSC_RADAM, 0, [](O &o) { o.weight_decay = 0.1; })},
       {"RadamRectified", with(GSC_RADAM, GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY | GSC_OPTIMIZER_MAXIMIZE,
                               [](O &o) { o.weight_decay = 0.1; })},
@@ -72,7 +72,7 @@ std::vector<Variant> variants() {
       {"AdamWScheduleFree", with(GSC_ADAMW_SCHEDULE_FREE, 0, nullptr)},
       {"AdamWScheduleFreeWarmUp",
        with(GSC_ADAMW_SCHEDULE_FREE, GSC_OPTIMIZER_MAXIMIZE,
-            [](O &o) { o.warmup_steps = 3, o.weight_decay = 0.1, o.weight_step_power = 0.5; })},
+            [](O &o) { o.warmup_steps = 3, o.weight_decay = 0.1, o.weight_step_power = 2.0; })},
       {"SgdScheduleFree", with(GSC_SGD_SCHEDULE_FREE, 0, [](O &o) { o.weight_decay = 0.1; })},
       {"SgdScheduleFreeUniform",
        with(GSC_SGD_SCHEDULE_FREE, 0, [](O &o) { o.momentum = 0.5, o.weight_lr_power = 0.0, o.warmup_steps = 2; })},
@@ -82,8 +82,12 @@ std::vector<Variant> variants() {
       {"NovoGradDecoupled", with(GSC_NOVOGRAD, GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY | GSC_OPTIMIZER_BIAS_CORRECTION,
                                  [](O &o) { o.weight_decay = 0.1, o.dampening = 0.95; })},
       {"NovoGradCorrected", with(GSC_NOVOGRAD, GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_BIAS_CORRECTION, nullptr)},
-      {"AdEMAMixWarmUp",
-       with(GSC_ADEMAMIX, GSC_OPTIMIZER_MAXIMIZE, [](O &o) { o.warmup_steps = 3, o.beta3_warmup = 3; })},
+      {"AdEMAMixWarmUp", with(GSC_ADEMAMIX, GSC_OPTIMIZER_MAXIMIZE,
+                              [](O &o) { o.warmup_steps = 3, o.beta3_warmup = 30, o.beta1 = 0.4; })},
+      {"AveragedSgd", with(GSC_SGD, 0, [](O &o) { o.ema_decay = 0.75; })},
+      {"AveragedAdamW", with(GSC_ADAMW, GSC_OPTIMIZER_EMA_WARMUP, [](O &o) { o.ema_decay = 0.75; })},
+      {"AveragedLamb", with(GSC_LAMB, GSC_OPTIMIZER_EMA_WARMUP, [](O &o) { o.ema_decay = 0.4; })},
+      {"AveragedScheduleFree", with(GSC_ADAMW_SCHEDULE_FREE, 0, [](O &o) { o.ema_decay = 0.9; })},
   };
 }
 
@@ -92,14 +96,15 @@ INSTANTIATE_TEST_SUITE_P(All, EachVariant, ::testing::ValuesIn(variants()),
                          [](const auto &info) { return std::string(info.param.name); });
 
 /// Runs a few fused steps at a power-of-two scale and judges each.
-void expect_steps(const TrainerSpec &spec, float scale, int steps = 4) {
+void expect_steps(const TrainerSpec &spec, float scale, int steps = 4, int64_t before = 0) {
   const Context context = make_context(2);
   Trainer trainer(context, spec);
+  ASSERT_GSC_OK(gsc_optimizer_set_steps(trainer, before, 0, nullptr));
   const Scaler scaler = make_scaler(context, scale);
   Random random(spec.seed + 1);
   for (int step = 0; step < steps; ++step) {
     trainer.fill_grads(random, std::ldexp(1.0, -step), scale);
-    trainer.expect_step_matches([&] { return gsc_scaler_step(scaler, trainer, nullptr); }, 1.0 / scale);
+    trainer.expect_step_matches([&] { return gsc_scaler_step(scaler, trainer, nullptr); }, 1.0f / scale);
     if (::testing::Test::HasFailure()) {
       ADD_FAILURE() << "step " << step;
       return;
@@ -112,12 +117,12 @@ TEST_P(EachVariant, Fp32WithEveryGradientDtype) {
   expect_steps(
       {.options = GetParam().options, .grad_dtypes = {GSC_FP16, GSC_BF16, GSC_FP32, GSC_FP64, GSC_FP16}, .offset = 1},
       128.0f);
-  expect_steps({.options = GetParam().options, .grad_dtypes = {GSC_FP64, GSC_FP32, GSC_BF16, GSC_FP16, GSC_FP32}},
-               1.0f);
+  expect_steps({.options = GetParam().options, .grad_dtypes = {GSC_FP64, GSC_FP32, GSC_BF16, GSC_FP16, GSC_FP32}}, 3.0f,
+               2, 20);
 }
 
 TEST_P(EachVariant, ModelCopies) {
-  for (const int32_t copy : {GSC_FP16, GSC_BF16}) {
+  for (const int32_t copy : kAllDtypes) {
     expect_steps({.options = GetParam().options, .grad_dtypes = {copy}, .copy_dtype = copy, .offset = 3}, 1024.0f, 2);
   }
 }
@@ -132,11 +137,52 @@ TEST_P(EachVariant, OtherParameterDtypes) {
 
 TEST_P(EachVariant, WithoutAScaler) {
   const Context context = make_context(2);
-  Trainer trainer(context, {.options = GetParam().options});
+  gsc_optimizer_options options = GetParam().options;
+  options.flags |= GSC_OPTIMIZER_COUNT_UNCHANGED;
+  options.lr *= 1e-6;
+  Trainer trainer(context, {.options = options});
   Random random(71);
+  int64_t expected = 0;
   for (int step = 0; step < 3; ++step) {
+    std::vector<std::vector<double>> before;
+    for (const Buffer &param : trainer.params()) before.push_back(param.values());
     trainer.fill_grads(random, 1.0);
     trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer, nullptr); });
+    for (size_t t = 0; t < before.size(); ++t) {
+      for (size_t i = 0; i < before[t].size(); ++i) {
+        expected += trainer.params()[t].get(static_cast<int64_t>(i)) == before[t][i] ? 1 : 0;
+      }
+    }
+    int64_t unchanged = -1;
+    ASSERT_GSC_OK(gsc_optimizer_get_unchanged_sync(trainer, &unchanged, nullptr));
+    ASSERT_EQ(unchanged, expected);
+  }
+}
+
+/// Some tensors come and go, among them one of several chunks, and a step is skipped.
+TEST_P(EachVariant, WithAbsentTensors) {
+  const std::vector<int64_t> counts = {3, 40000, 0, 1, 64, 65, 1000, 64};
+  for (const int32_t threads : {1, 3}) {
+    const Context context = make_context(threads);
+    Trainer trainer(context, {.options = GetParam().options, .counts = counts, .grad_dtypes = {GSC_FP16}});
+    const Scaler scaler = make_scaler(context, 128.0f);
+    Random random(5);
+    std::vector<uint8_t> present(counts.size(), 1);
+    for (int step = 0; step < 5; ++step) {
+      SCOPED_TRACE(step);
+      trainer.fill_grads(random, 1.0, scale_of(scaler));
+      if (step == 2) {
+        trainer.grads()[1].set(39999, kInf);
+        ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, trainer, nullptr));
+        trainer.fill_grads(random, 1.0, scale_of(scaler));
+      }
+      // The first steps are of all: they count for a tensor that is absent later.
+      for (size_t t = 0; t < counts.size() && step > 0; ++t) present[t] = static_cast<uint8_t>((step + t) % 3);
+      ASSERT_GSC_OK(gsc_tensor_list_set_present(trainer.grad_list(), step < 4 ? present.data() : nullptr, nullptr,
+                                                std::ssize(counts), nullptr));
+      const float inverse = 1.0f / scale_of(scaler);
+      trainer.expect_step_matches([&] { return gsc_scaler_step_and_update(scaler, trainer, nullptr); }, inverse);
+    }
   }
 }
 
@@ -149,7 +195,7 @@ TEST_P(EachVariant, UnderTheCallersWords) {
   for (int step = 0; step < 2; ++step) {
     trainer.fill_grads(random, 1.0, 256.0);
     trainer.expect_step_matches([&] { return gsc_optimizer_step_scaled(trainer, &inverse, &found_inf, nullptr); },
-                                1.0 / 256.0);
+                                inverse);
   }
   // Any found_inf but 0 skips: it may be a sum over devices or ranks, or not a number at all.
   for (const float found : {1.0f, 2.0f, 0.25f, -1.0f, std::numeric_limits<float>::infinity(), std::nanf("")}) {
@@ -168,19 +214,15 @@ TEST_P(EachVariant, UnderTheCallersWords) {
 TEST_P(EachVariant, ClippedInTheSamePass) {
   const Context context = make_context(2);
   Trainer trainer(context, {.options = GetParam().options});
-  const Scaler scaler = make_scaler(context, 32.0f);
+  const Scaler scaler = make_scaler(context, 3.0f);
   Random random(73);
   for (const double max_norm : {0.5, 1e6}) {
-    trainer.fill_grads(random, 1.0, 32.0);
-    std::vector<double> all;
-    for (const Buffer &buffer : trainer.grads()) {
-      const std::vector<double> values = buffer.values();
-      all.insert(all.end(), values.begin(), values.end());
-    }
+    trainer.fill_grads(random, 1.0, 3.0);
     ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, trainer.grad_list(), max_norm, GSC_NORM_L2, nullptr));
     ASSERT_GSC_OK(gsc_scaler_clip_grad_value(scaler, trainer.grad_list(), 0.01, nullptr));
-    trainer.expect_step_matches([&] { return gsc_scaler_step(scaler, trainer, nullptr); }, 1.0 / 32.0,
-                                ref_clip(max_norm, ref_norms(all, 1.0 / 32.0).l2), 0.01);
+    trainer.expect_step_matches(
+        [&] { return gsc_scaler_step(scaler, trainer, nullptr); }, inverse_of(3.0f), 0.01,
+        [&] { return static_cast<float>(ref_clip(max_norm, report_of(scaler, trainer.grad_list()).grad_norm)); });
     ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
   }
 }
@@ -197,7 +239,7 @@ TEST_P(EachVariant, WritesOrZeroesGradients) {
     std::vector<std::vector<double>> before;
     for (const Buffer &buffer : trainer.grads()) before.push_back(buffer.values());
     ASSERT_GSC_OK(gsc_scaler_clip_grad_value(scaler, trainer.grad_list(), 0.5, nullptr));
-    trainer.expect_step_matches([&] { return gsc_scaler_step(scaler, trainer, nullptr); }, 1.0 / 16.0, 1.0, 0.5);
+    trainer.expect_step_matches([&] { return gsc_scaler_step(scaler, trainer, nullptr); }, 1.0f / 16.0f, 0.5);
     for (size_t t = 0; t < before.size(); ++t) {
       for (size_t i = 0; i < before[t].size(); ++i) {
         const double written = std::clamp(before[t][i] / 16.0, -0.5, 0.5);
@@ -241,6 +283,7 @@ TEST(OptimizerGroups, EachHasItsOwnHyperParameters) {
     base.lr = 0.1;
     first.lr = 0.02, first.weight_decay = 0.2, first.beta1 = kind == GSC_SGD || kind == GSC_ADAGRAD ? first.beta1 : 0.5;
     second.lr = 0.0;
+    base.ema_decay = first.ema_decay = 0.5;
     Trainer trainer(context, {.options = base, .counts = {100, 1, 5000, 33, 64, 9}, .copy_dtype = GSC_FP16});
     trainer.add_group(1, 2, first);
     trainer.add_group(4, 2, second);
@@ -321,6 +364,15 @@ TEST(OptimizerAmsgrad, KeepsANan) {
   }
 }
 
+/// An average is taken of 65536 elements at a time.
+TEST(OptimizerAverage, OfLongTensors) {
+  gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
+  options.ema_decay = 0.75;
+  for (const int32_t dtype : kAllDtypes) {
+    expect_steps({.options = options, .counts = {70000, 3, 8193}, .param_dtype = dtype}, 64.0f, 3);
+  }
+}
+
 /// Chunks that differ in what they add to either norm, so that none can be left out.
 TEST(OptimizerLamb, NormsOfManyChunks) {
   const Context context = make_context(2);
@@ -346,6 +398,43 @@ TEST(OptimizerLamb, NormsOfManyChunks) {
       trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer, nullptr); });
       ASSERT_FALSE(::testing::Test::HasFailure()) << dtype_name(dtype) << " step " << step;
     }
+  }
+}
+
+/// The trust ratio of a tensor of zeros is 1, as documented: it must be able to leave zero. So is that of a tensor with a
+/// NaN, whose norm is not > 0: the others move.
+TEST(OptimizerLamb, MovesZerosAndWhatIsNotNan) {
+  const Context context = make_context();
+  for (const double weight_decay : {0.0, 0.01}) {  // with decay the direction has a NaN, too
+    gsc_optimizer_options options = optimizer_options(GSC_LAMB);
+    options.weight_decay = weight_decay;
+    for (const double first : {0.0, kNan}) {
+      Trainer trainer(context, {.options = options, .counts = {3}});
+      Buffer &params = trainer.params()[0];
+      params.fill(0.0);
+      params.set(0, first);
+      if (std::isnan(first)) params.set(1, 1.0), params.set(2, -2.0);
+      const std::vector<double> before = params.values();
+      trainer.grads()[0].fill(2.0);
+      ASSERT_GSC_OK(gsc_optimizer_step(trainer, nullptr));
+      EXPECT_EQ(std::isnan(params.get(0)), std::isnan(first));
+      for (const int64_t i : {1, 2}) {
+        EXPECT_NEAR(params.get(i), before[i] - options.lr * (1.0 + weight_decay * before[i]), 1e-6);
+      }
+    }
+  }
+}
+
+/// A direction of -0 takes -0 to +0, as the page has it.
+TEST(OptimizerLion, KeepsTheSignOfZero) {
+  const Context context = make_context();
+  gsc_optimizer_options options = optimizer_options(GSC_LION);
+  options.beta1 = 0.0;
+  Trainer trainer(context, {.options = options, .counts = {20}});
+  for (const double g : {-1.0, -0.0}) {  // the first makes the state negative, and 0 times it -0
+    trainer.params()[0].fill(-0.0);
+    trainer.grads()[0].fill(g);
+    trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer, nullptr); });
   }
 }
 

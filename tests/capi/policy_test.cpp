@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The policy options one by one, each as a short sequence whose scales are written out by hand, and the numbers of the
-// presets. Whole systems are in tests/conformance.
+// The policy options one by one, each as a short sequence whose scales are written out by hand, the floor, and the numbers
+// of the presets. Whole systems are in tests/conformance; any options, setters and trackers in tests/oracle.
 #include "policy_harness.h"
 
 namespace gsc_test {
@@ -74,58 +74,6 @@ TEST(Policy, Scales) {
   }
 }
 
-TEST(PolicyDefault, FactorsAreAppliedInDouble) {
-  gsc_scaler_options o = options(1000.0f, 1);
-  o.growth_factor = 1.1;
-  o.backoff_factor = 0.7;
-  Policy policy(o);
-  float expected = 1000.0f;
-  for (int i = 0; i < 50; ++i) {
-    const bool overflow = i % 3 == 2;
-    policy.update(overflow);
-    expected = static_cast<float>(static_cast<double>(expected) * (overflow ? 0.7 : 1.1));
-    ASSERT_EQ(policy.scale(), expected) << i;
-  }
-}
-
-TEST(PolicyFlags, FloorExclusiveKeepsTheOldScale) {
-  gsc_scaler_options o = options(8.0f, 1000);
-  o.min_scale = 2.0f;
-  o.flags = GSC_SCALER_FLOOR_EXCLUSIVE;
-  o.floor_action = GSC_FLOOR_REPORT;
-  Policy policy(o);
-  EXPECT_EQ(policy.run("x"), "4");
-  EXPECT_FALSE(policy.at_floor());
-  EXPECT_EQ(policy.run("xx"), "4 4");
-  EXPECT_TRUE(policy.at_floor());
-}
-
-TEST(PolicyHysteresis, CountsDownInTheReportAndResetsGrowth) {
-  gsc_scaler_options o = options(64.0f, 3);
-  o.hysteresis = 3;
-  Policy policy(o);
-  EXPECT_EQ(policy.report().hysteresis_tracker, 3);
-  policy.run("..");
-  EXPECT_EQ(policy.report().growth_tracker, 2);
-  policy.run("x");
-  EXPECT_EQ(policy.report().hysteresis_tracker, 2);
-  EXPECT_EQ(policy.report().growth_tracker, 0) << "a forgiven overflow still ends the clean run";
-  policy.run("x");
-  EXPECT_EQ(policy.report().hysteresis_tracker, 1);
-  EXPECT_EQ(policy.run("x..."), "32 32 32 64");
-  EXPECT_EQ(policy.report().hysteresis_tracker, 3);
-}
-
-TEST(PolicyHysteresis, LoweredLaterLowersTheTracker) {
-  gsc_scaler_options o = options(64.0f, 100);
-  o.hysteresis = 5;
-  Policy policy(o);
-  o.hysteresis = 1;
-  ASSERT_GSC_OK(gsc_scaler_set_options(policy, &o, nullptr));
-  EXPECT_EQ(policy.report().hysteresis_tracker, 1);
-  EXPECT_EQ(policy.run("x"), "32");
-}
-
 TEST(PolicyCeiling, AScaleSetAboveItFallsAtTheNextGrowth) {
   gsc_scaler_options o = options(4.0f, 2);
   o.max_scale = 16.0f;
@@ -136,14 +84,6 @@ TEST(PolicyCeiling, AScaleSetAboveItFallsAtTheNextGrowth) {
     EXPECT_EQ(policy.scale(), above);
     EXPECT_EQ(policy.run("..."), "16 16 16");
   }
-}
-
-TEST(PolicyFloor, ClampSaysNothing) {
-  gsc_scaler_options o = options(1.0f, 1000);
-  o.min_scale = 1.0f;
-  Policy policy(o);
-  policy.run("xxx");
-  EXPECT_FALSE(policy.at_floor());
 }
 
 struct Log {
@@ -254,34 +194,6 @@ TEST(PolicyFloor, ANewScaleEndsIt) {
   policy.update(true);
   ASSERT_GSC_OK(gsc_scaler_set_scale(policy, 4.0f, nullptr));
   EXPECT_FALSE(policy.at_floor()) << "4 can be lowered";
-}
-
-TEST(PolicySetters, OptionsTakeEffectAtTheNextUpdate) {
-  gsc_scaler_options o = options(8.0f, 100);
-  Policy policy(o);
-  o.growth_factor = 4.0;
-  o.backoff_factor = 0.125;
-  o.growth_interval = 2;
-  ASSERT_GSC_OK(gsc_scaler_set_options(policy, &o, nullptr));
-  EXPECT_EQ(policy.run("..x"), "8 32 4");
-  gsc_scaler_options now = GSC_SCALER_OPTIONS_INIT;
-  ASSERT_GSC_OK(gsc_scaler_get_options(policy, &now));
-  EXPECT_EQ(now.growth_factor, 4.0);
-  EXPECT_EQ(now.backoff_factor, 0.125);
-  EXPECT_EQ(now.growth_interval, 2);
-  EXPECT_EQ(now.init_scale, 8.0f) << "the one given at creation";
-}
-
-TEST(PolicySetters, SetScaleIgnoresTheLimits) {
-  gsc_scaler_options o = options(8.0f, 2);
-  o.min_scale = 4.0f;
-  o.max_scale = 16.0f;
-  Policy policy(o);
-  policy.run(".");
-  ASSERT_GSC_OK(gsc_scaler_set_scale(policy, 1024.0f, nullptr));
-  EXPECT_EQ(policy.scale(), 1024.0f);
-  EXPECT_EQ(policy.report().growth_tracker, 1);
-  EXPECT_EQ(policy.run("x"), "512");
 }
 
 struct Numbers {

@@ -1,16 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Ranks as threads under a reducer: one overflows and all skip, clipping uses the norm over all ranks, one all-reduce a
-// step with every kind of step, and a callback that fails changes nothing.
+// step with every kind of step, and a callback that fails, throws or leaves no sums changes nothing.
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <new>
+#include <stdexcept>
 #include <thread>
 
 #include "tests/support/trainer.h"
 
 namespace gsc_test {
 namespace {
+
+/// A callback that goes wrong, and the status of the call it was made by.
+struct Fault {
+  int32_t (*act)(double *values);
+  gsc_status status;
+};
+template <int kCount, int kSum>
+int32_t leave_sums(double *values) {
+  const double numbers[] = {0.0, 1.0, -1.0, 1e308, kInf, kNan};
+  values[0] = numbers[kCount];
+  values[1] = numbers[kSum];
+  return 0;
+}
+// Two lists could even cancel out: -1 and 1 offenders.
+const Fault kFaults[] = {{[](double *) { return int32_t{7}; }, GSC_ERROR_CALLBACK},
+                         {[](double *values) -> int32_t {
+                            values[0] = 5.0;  // as if a part had arrived
+                            throw std::bad_alloc();
+                          },
+                          GSC_ERROR_OUT_OF_MEMORY},
+                         {[](double *) -> int32_t { throw std::runtime_error("not today"); }, GSC_ERROR_CALLBACK},
+                         {[](double *) -> int32_t { throw 7; }, GSC_ERROR_CALLBACK},
+                         {leave_sums<5, 1>, GSC_ERROR_CALLBACK},
+                         {leave_sums<2, 1>, GSC_ERROR_CALLBACK},
+                         {leave_sums<3, 1>, GSC_ERROR_CALLBACK},
+                         {leave_sums<4, 1>, GSC_ERROR_CALLBACK},
+                         {leave_sums<0, 5>, GSC_ERROR_CALLBACK},
+                         {leave_sums<0, 2>, GSC_ERROR_CALLBACK}};
 
 /// Sums over threads; every rank must call it equally often.
 class AllReduce {
@@ -20,7 +50,7 @@ class AllReduce {
   gsc_reducer reducer() { return {sizeof(gsc_reducer), 0, &AllReduce::call, this}; }
   int64_t calls() const { return calls_; }
   int64_t last_count() const { return last_count_; }
-  void fail_next() { fail_ = true; }
+  void fail_next(const Fault &fault = kFaults[0]) { fault_ = &fault; }
 
  private:
   static int32_t call(void *user, double *values, int64_t count, gsc_stream) {
@@ -30,10 +60,7 @@ class AllReduce {
     std::unique_lock<std::mutex> lock(mutex_);
     ++calls_;
     last_count_ = count;
-    if (fail_) {
-      fail_ = false;
-      return 7;
-    }
+    if (fault_ != nullptr) return std::exchange(fault_, nullptr)->act(values);
     if (arrived_ == 0) total_.assign(static_cast<size_t>(count), 0.0);
     for (int64_t i = 0; i < count; ++i) total_[i] += values[i];
     const int64_t round = round_;
@@ -57,7 +84,7 @@ class AllReduce {
   int64_t round_ = 0;
   int64_t calls_ = 0;
   int64_t last_count_ = 0;
-  bool fail_ = false;
+  const Fault *fault_ = nullptr;
 };
 
 /// One rank: its own context, scaler and trainer.
@@ -193,37 +220,57 @@ TEST(Reducer, OneAllReduceWhicheverWay) {
 }
 
 TEST(Reducer, FailureChangesNothingAndCanBeRetried) {
-  AllReduce all_reduce(1);
-  Rank rank(all_reduce, scaler_options(4.0f), 0);
-  gsc_scaler *const s = rank.scaler;
-  for (Buffer &buffer : rank.trainer.grads()) buffer.fill(8.0);
-  const Snapshot before = rank.trainer.snapshot();
-  const gsc_scaler_state state = state_of(rank.scaler);
-  const auto expect_nothing = [&] {
-    EXPECT_TRUE(rank.trainer.snapshot().same_with_grads(before));
-    const gsc_scaler_state now = state_of(rank.scaler);
-    EXPECT_EQ(std::memcmp(&state, &now, sizeof now), 0);
-    EXPECT_EQ(skipped_steps(rank.trainer.optimizer()), 0);
-    EXPECT_BAD_STATE(gsc_scaler_update(s, nullptr), "update");
+  for (const Fault &fault : kFaults) {
+    SCOPED_TRACE(&fault - kFaults);
+    AllReduce all_reduce(1);
+    Rank rank(all_reduce, scaler_options(4.0f), 0);
+    gsc_scaler *const s = rank.scaler;
+    for (Buffer &buffer : rank.trainer.grads()) buffer.fill(8.0);
+    const Snapshot before = rank.trainer.snapshot();
+    const gsc_scaler_state state = state_of(rank.scaler);
+    const auto expect_nothing = [&](const std::function<gsc_status()> &call) {
+      all_reduce.fail_next(fault);
+      EXPECT_GSC_ERROR(call(), fault.status, "all_reduce");
+      EXPECT_TRUE(rank.trainer.snapshot().same_with_grads(before));
+      const gsc_scaler_state now = state_of(rank.scaler);
+      EXPECT_EQ(std::memcmp(&state, &now, sizeof now), 0);
+      EXPECT_EQ(skipped_steps(rank.trainer.optimizer()), 0);
+      EXPECT_BAD_STATE(gsc_scaler_update(s, nullptr), "no list");
+      EXPECT_BAD_STATE(report_status(rank.scaler, rank.trainer.grad_list()), "checked");
+    };
+    expect_nothing([&] { return gsc_scaler_step(s, rank.trainer, nullptr); });
+    expect_nothing([&] { return gsc_scaler_step_and_update(s, rank.trainer, nullptr); });
+    expect_nothing([&] { return gsc_scaler_check(s, rank.trainer.grad_list(), nullptr); });
+    const gsc_reducer reducer = all_reduce.reducer();
+    EXPECT_GSC_OK(gsc_scaler_set_reducer(s, &reducer)) << "the list is in no iteration";
+    EXPECT_GSC_OK(gsc_scaler_step_and_update(s, rank.trainer, nullptr));
+    EXPECT_EQ(applied_steps(rank.trainer.optimizer()), 1);
+    EXPECT_EQ(rank.trainer.grads()[0].get(0), 8.0);
+    // The report of that step goes too when the next check fails half way.
+    EXPECT_GSC_OK(report_status(rank.scaler, rank.trainer.grad_list()));
+    all_reduce.fail_next(fault);
+    EXPECT_GSC_ERROR(gsc_scaler_check(s, rank.trainer.grad_list(), nullptr), fault.status, "all_reduce");
     EXPECT_BAD_STATE(report_status(rank.scaler, rank.trainer.grad_list()), "checked");
-  };
-  all_reduce.fail_next();
-  EXPECT_GSC_ERROR(gsc_scaler_step(s, rank.trainer, nullptr), GSC_ERROR_CALLBACK, "all_reduce");
-  expect_nothing();
-  all_reduce.fail_next();
-  EXPECT_GSC_ERROR(gsc_scaler_step_and_update(s, rank.trainer, nullptr), GSC_ERROR_CALLBACK, "all_reduce");
-  expect_nothing();
-  all_reduce.fail_next();
-  EXPECT_GSC_ERROR(gsc_scaler_check(s, rank.trainer.grad_list(), nullptr), GSC_ERROR_CALLBACK, "all_reduce");
-  expect_nothing();
-  EXPECT_GSC_OK(gsc_scaler_step_and_update(s, rank.trainer, nullptr));
-  EXPECT_EQ(applied_steps(rank.trainer.optimizer()), 1);
-  EXPECT_EQ(rank.trainer.grads()[0].get(0), 8.0);
-  // The report of that step goes too when the next check fails half way.
-  EXPECT_GSC_OK(report_status(rank.scaler, rank.trainer.grad_list()));
-  all_reduce.fail_next();
-  EXPECT_GSC_ERROR(gsc_scaler_check(s, rank.trainer.grad_list(), nullptr), GSC_ERROR_CALLBACK, "all_reduce");
-  EXPECT_BAD_STATE(report_status(rank.scaler, rank.trainer.grad_list()), "checked");
+  }
+}
+
+/// unscale has written the gradients by then.
+TEST(Reducer, FailureInUnscaleSkipsTheStep) {
+  for (const Fault &fault : kFaults) {
+    SCOPED_TRACE(&fault - kFaults);
+    AllReduce all_reduce(1);
+    Rank rank(all_reduce, scaler_options(4.0f), 0);
+    for (Buffer &buffer : rank.trainer.grads()) buffer.fill(4.0);
+    all_reduce.fail_next(fault);
+    EXPECT_GSC_ERROR(gsc_scaler_unscale(rank.scaler, rank.trainer.grad_list(), nullptr), fault.status, "all_reduce",
+                     "will be skipped");
+    EXPECT_EQ(rank.trainer.grads()[1].get(9), 1.0);
+    EXPECT_GSC_OK(gsc_scaler_step_and_update(rank.scaler, rank.trainer, nullptr));
+    EXPECT_EQ(skipped_steps(rank.trainer.optimizer()), 1);
+    EXPECT_EQ(report_of(rank.scaler).nonfinite_count, 1);
+    EXPECT_EQ(report_of(rank.scaler).grad_norm, kInf);
+    EXPECT_EQ(scale_of(rank.scaler), 2.0f);
+  }
 }
 
 /// A check by ranges whose all-reduce failed starts over: every range can and must be checked again. Also when a clip

@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Long use: objects made and destroyed, steps with random faults in the gradients whose scale follows a model step by
-// step, on several threads that share a context. Memory, threads and file descriptors must not grow.
-// Usage: soak <cycles> <steps> <threads>, each number over all threads together.
+// Long use: objects made and destroyed, and random calls with random faults in the gradients, each judged by the model of
+// tests/support/stage_world.h, on several threads that also share a context. Memory, threads and file descriptors must
+// not grow. Usage: soak <worlds> <calls> <threads>, each number over all threads together.
 #include <dirent.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <limits>
 #include <thread>
-#include <vector>
 
-#include "gradscaler/gradscaler.h"
+#include "tests/support/stage_world.h"
 
+namespace gsc_test {
 namespace {
 
 #define CHECK(condition)                                                                                         \
@@ -52,134 +49,25 @@ Usage usage() {
   return result;
 }
 
-uint64_t next(uint64_t &state) {
-  uint64_t z = (state += 0x9e3779b97f4a7c15u);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
+/// `worlds` worlds of a few calls, every 16th beside a pool that comes and goes; then one of `calls` calls.
+void work(const Context &shared, int64_t worlds, int64_t calls, uint64_t seed) {
+  Buffer numbers(GSC_FP32, 100000);  // for two tasks
+  const gsc_tensor tensor = numbers.tensor();
+  double norm = 0.0;
+  for (int64_t i = 0; i < worlds; ++i) {
+    StageWorld<Random> world{Random(seed + static_cast<uint64_t>(i))};
+    for (int call = 0; call < 4; ++call) world.call();
+    const Context pool = i % 16 == 0 ? make_context(2) : nullptr;
+    gsc_context *context = pool != nullptr ? pool.get() : shared.get();
+    CHECK(gsc_ops_norm(context, &tensor, 1, GSC_NORM_L2, &norm, nullptr, nullptr) == GSC_OK);
+  }
+  StageWorld<Random> world{Random(~seed)};
+  for (int64_t i = 0; i < calls; ++i) world.call();
 }
 
-/// The objects of a training loop over two tensors, and the model of its scale.
-class Training {
- public:
-  explicit Training(gsc_context *context) {
-    const gsc_tensor p[2] = {make_tensor(params_[0]), make_tensor(params_[1])};
-    const gsc_tensor g[2] = {make_tensor(grads_[0]), make_tensor(grads_[1])};
-    const char *const names[2] = {"weight", nullptr};
-    CHECK(gsc_tensor_list_create(context, p, 2, names, &param_list_) == GSC_OK);
-    CHECK(gsc_tensor_list_create(context, g, 2, nullptr, &grad_list_) == GSC_OK);
-    gsc_optimizer_options options;
-    CHECK(gsc_optimizer_options_init(&options, sizeof options, GSC_ADAMW) == GSC_OK);
-    CHECK(gsc_optimizer_create(context, &options, param_list_, grad_list_, nullptr, nullptr, 0, &optimizer_) == GSC_OK);
-    gsc_scaler_options policy = GSC_SCALER_OPTIONS_INIT;
-    policy.init_scale = scale_;
-    policy.growth_interval = kInterval;
-    policy.min_scale = kMin;
-    policy.max_scale = kMax;
-    CHECK(gsc_scaler_create(context, &policy, &scaler_) == GSC_OK);
-  }
-  Training(const Training &) = delete;
-  Training &operator=(const Training &) = delete;
-  ~Training() {
-    gsc_tensor_list_destroy(param_list_);
-    gsc_scaler_destroy(scaler_);
-    gsc_tensor_list_destroy(grad_list_);
-    gsc_optimizer_destroy(optimizer_);
-  }
-
-  void step(uint64_t &random) {
-    for (auto &grad : grads_) {
-      for (float &value : grad) value = static_cast<float>(next(random) % 1000) * 1e-3f * scale_;
-    }
-    const bool fault = next(random) % 5 == 0;
-    if (fault) {
-      const float bad[] = {INFINITY, -INFINITY, std::numeric_limits<float>::quiet_NaN()};
-      grads_[next(random) % 2][next(random) % kCount] = bad[next(random) % 3];
-    }
-    const float first = params_[0][0];
-    switch (next(random) % 3) {
-      case 0:
-        CHECK(gsc_scaler_step_and_update(scaler_, optimizer_, nullptr) == GSC_OK);
-        break;
-      case 1:
-        CHECK(gsc_scaler_unscale(scaler_, grad_list_, nullptr) == GSC_OK);
-        CHECK(gsc_scaler_clip_grad_norm(scaler_, grad_list_, 1.0, GSC_NORM_L2, nullptr) == GSC_OK);
-        CHECK(gsc_scaler_step(scaler_, optimizer_, nullptr) == GSC_OK);
-        CHECK(gsc_scaler_update(scaler_, nullptr) == GSC_OK);
-        break;
-      default:
-        CHECK(gsc_scaler_check_range(scaler_, grad_list_, 1, 1, nullptr) == GSC_OK);
-        CHECK(gsc_scaler_update(scaler_, nullptr) == GSC_ERROR_BAD_STATE);  // and its message
-        CHECK(gsc_scaler_step(scaler_, optimizer_, nullptr) == GSC_OK);
-        CHECK(gsc_scaler_update(scaler_, nullptr) == GSC_OK);
-    }
-    faults_ += fault ? 1 : 0;
-    ++steps_;
-    if (fault) {
-      scale_ = std::fmax(kMin, scale_ / 2);
-      clean_ = 0;
-      CHECK(params_[0][0] == first);
-    } else if (++clean_ == kInterval) {
-      scale_ = std::fmin(kMax, scale_ * 2);
-      clean_ = 0;
-    }
-    float scale = 0.0f;
-    CHECK(gsc_scaler_get_scale_sync(scaler_, &scale, nullptr) == GSC_OK && scale == scale_);
-    int64_t applied = 0, skipped = 0;
-    CHECK(gsc_optimizer_get_steps_sync(optimizer_, &applied, &skipped, nullptr) == GSC_OK);
-    CHECK(skipped == faults_ && applied == steps_ - faults_);
-  }
-  [[nodiscard]] int64_t faults() const { return faults_; }
-
- private:
-  static constexpr int kCount = 33;
-  static constexpr int kInterval = 4;
-  static constexpr float kMin = 1.0f, kMax = 65536.0f;
-  static gsc_tensor make_tensor(float (&data)[kCount]) {
-    gsc_tensor tensor{};
-    tensor.data = data;
-    tensor.count = kCount;
-    tensor.dtype = GSC_FP32;
-    return tensor;
-  }
-  float params_[2][kCount] = {}, grads_[2][kCount] = {};
-  gsc_tensor_list *param_list_ = nullptr, *grad_list_ = nullptr;
-  gsc_optimizer *optimizer_ = nullptr;
-  gsc_scaler *scaler_ = nullptr;
-  float scale_ = 1024.0f;
-  int clean_ = 0;
-  int64_t steps_ = 0, faults_ = 0;
-};
-
-/// `share` cycles of everything on `shared` and, every 16th, on a separate context; then `steps` steps.
-void work(gsc_context *shared, int64_t cycles, int64_t steps, uint64_t random, std::atomic<int64_t> *faults) {
-  for (int64_t i = 0; i < cycles; ++i) {
-    gsc_context *own = nullptr;
-    if (i % 16 == 0) {
-      gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-      options.num_threads = 2;
-      CHECK(gsc_context_create(&options, &own) == GSC_OK);
-    }
-    {
-      Training training(own != nullptr ? own : shared);
-      gsc_context_destroy(own);  // its children keep it
-      training.step(random);
-    }
-  }
-  Training training(shared);
-  for (int64_t i = 0; i < steps; ++i) training.step(random);
-  *faults += training.faults();
-}
-
-}  // namespace
-
-int main(int argc, char **argv) {
-  if (argc != 4) return 2;
-  const int64_t cycles = std::atoll(argv[1]), steps = std::atoll(argv[2]);
-  const int threads = std::atoi(argv[3]);
-  gsc_context *context = nullptr;
-  CHECK(gsc_context_create(nullptr, &context) == GSC_OK);
-  std::atomic<int64_t> faults{0};
+int soak(int64_t worlds, int64_t calls, int threads) {
+  GTEST_FLAG_SET(break_on_failure, true);
+  const Context context = make_context(0);
   Usage before;
   // The first tenth settles what an allocator keeps for every thread.
   for (const bool measured : {false, true}) {
@@ -187,18 +75,24 @@ int main(int argc, char **argv) {
     std::vector<std::thread> workers;
     for (int i = 0; i < threads; ++i) {
       const int64_t share = threads * (measured ? 1 : 10);
-      workers.emplace_back(work, context, cycles / share, steps / share, static_cast<uint64_t>(i + 1) * 7919, &faults);
+      workers.emplace_back([&, share, i] { work(context, worlds / share, calls / share, uint64_t{1} << (32 + i)); });
     }
     for (std::thread &worker : workers) worker.join();
   }
-  gsc_context_destroy(context);
   const Usage after = usage();
   std::printf(
-      "%lld cycles, %lld steps, %lld faults, %d threads: resident %ld KiB before, %ld after; handles %ld, %ld; "
-      "threads %ld, %ld\n",
-      static_cast<long long>(cycles), static_cast<long long>(steps), static_cast<long long>(faults), threads,
-      before.resident_kib, after.resident_kib, before.handles, after.handles, before.threads, after.threads);
+      "%lld worlds, %lld calls, %d threads: resident %ld KiB before, %ld after; handles %ld, %ld; threads %ld, %ld\n",
+      static_cast<long long>(worlds), static_cast<long long>(calls), threads, before.resident_kib, after.resident_kib,
+      before.handles, after.handles, before.threads, after.threads);
   CHECK(after.resident_kib - before.resident_kib < 8192);
-  CHECK(after.handles <= before.handles);
+  CHECK(after.handles <= before.handles && after.threads <= before.threads);
   return 0;
+}
+
+}  // namespace
+}  // namespace gsc_test
+
+int main(int argc, char **argv) {
+  if (argc != 4) return 2;
+  return gsc_test::soak(std::atoll(argv[1]), std::atoll(argv[2]), std::atoi(argv[3]));
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The long forms of tests that must not let memory or handles grow, for `scripts/test soak`: an hour of random programs
-# against the oracle; 10^6 object cycles, 10^7 steps with random faults whose scale must match a model, 24 threads; 10^4
+# against the oracle; 10^6 worlds of objects, 10^7 random calls that must match a model, 24 threads; 10^4
 # cycles of loading and unloading.
 cd "$(dirname "$0")/../.." || exit 1
 { cmake --preset release -DGRADSCALER_BUILD_TESTS=ON && cmake --build --preset release --target soak gradscaler; } \

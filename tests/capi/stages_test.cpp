@@ -104,13 +104,6 @@ TEST_F(Stages, RefusedCalls) {
   }
 }
 
-TEST_F(Stages, AListWithoutTensorsSteps) {
-  Trainer empty(context_, {.options = sgd_options(), .counts = {}});
-  ASSERT_GSC_OK(gsc_scaler_step(scaler(), empty, nullptr));
-  ASSERT_GSC_OK(update());
-  EXPECT_EQ(applied_steps(empty.optimizer()), 1);
-}
-
 TEST_F(Stages, AListIsInOneIterationAtATime) {
   const Scaler second = make_scaler(context_, 2.0f);
   ASSERT_GSC_OK(check());
@@ -145,14 +138,6 @@ TEST_F(Disabled, HasNeitherAScaleNorReportsOfLists) {
   EXPECT_EQ(scale_of(scaler_), 1.0f);
   ASSERT_GSC_OK(gsc_scaler_check(scaler_, trainer_.grad_list(), nullptr));
   EXPECT_BAD_STATE(report_status(scaler_, trainer_.grad_list()), "grads");
-}
-
-TEST_F(Disabled, ScaleIsACopy) {
-  Buffer src(GSC_FP32, 9), dst(GSC_FP16, 9);
-  src.fill(3.0);
-  const gsc_tensor s = src.tensor(), d = dst.tensor();
-  ASSERT_GSC_OK(gsc_scaler_scale(scaler_, &s, &d, 1, nullptr));
-  for (const double value : dst.values()) EXPECT_EQ(value, 3.0);
 }
 
 TEST_F(Disabled, HasNoState) {

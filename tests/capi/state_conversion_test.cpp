@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// State of frameworks that keep it themselves: gsc_ops_convert_state against the rules of core/rules, and shards of
-// an optimizer, which draw the random bits of the whole by gsc_optimizer_set_offsets.
+// State of frameworks that keep it themselves: gsc_ops_convert_state against the rules of core/rules. tests/oracle has
+// the random bits of shards.
 #include "core/rules/state_conversion.h"
 
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
 #include "core/rules/split.h"
-#include "tests/support/objects.h"
-#include "tests/support/oracle.h"
+#include "tests/support/state_slots.h"
 
 namespace gsc_test {
 namespace {
@@ -33,38 +31,15 @@ struct Stored {
   }
 };
 
-std::vector<float> decoded(Stored &s) {
-  std::vector<float> values(static_cast<size_t>(s.tensor.count));
-  gsc::with_state_code(s.tensor.dtype, [&](auto code) {
-    using C = decltype(code);
-    for (size_t i = 0; i < values.size(); ++i) {
-      values[i] = C::decode(s.as<typename C::Stored>()[i], C::kGrouped ? s.scales[i / 32] : 0);
-    }
-  });
-  return values;
-}
-
 /// Expects the codes to be the nearest ones of `x`.
-void expect_nearest(Stored &s, const std::vector<float> &x) {
-  gsc::with_state_code(s.tensor.dtype, [&](auto code) {
-    using C = decltype(code);
-    for (size_t i = 0; i < x.size(); ++i) {
-      uint32_t largest = 0;
-      for (size_t k = i / 32 * 32; k < std::min(i / 32 * 32 + 32, x.size()); ++k) {
-        largest = std::max(largest, gsc::to_bits(std::fabs(x[k])));
-      }
-      uint32_t scale = 0;
-      if constexpr (C::kGrouped) {
-        scale = C::scale_for(largest);
-        ASSERT_EQ(s.scales[i / 32], scale);
-      }
-      ASSERT_EQ(s.as<typename C::Stored>()[i], C::encode(x[i], scale, gsc::kToNearest)) << i;
-    }
-  });
+void expect_nearest(const Stored &s, const float *x) {
+  gsc_optimizer_options fast = optimizer_options(GSC_ADAMW);  // whose moments are rounded to nearest
+  fast.beta1 = fast.beta2 = 0.0;
+  expect_encoded(s.tensor, x, fast, 0, 0, 0);
 }
 
 gsc_status convert(const Context &context, const Stored &from, const gsc_tensor *weights, const Stored &to) {
-  return gsc_ops_convert_state(context.get(), &from.tensor, weights, &to.tensor, 1, nullptr);
+  return gsc_ops_convert_state(context, &from.tensor, weights, &to.tensor, 1, nullptr);
 }
 
 std::vector<float> magnitudes(int64_t count) {
@@ -84,9 +59,9 @@ TEST(StateConversion, EveryCodeFromFp32AndBack) {
     for (const int32_t dtype : {GSC_BF16, GSC_FP8_E4M3, GSC_UFP8_E4M4, GSC_UFP16_E5M11}) {
       Stored code(dtype, count);
       ASSERT_GSC_OK(convert(context, full, nullptr, code));
-      expect_nearest(code, x);
+      expect_nearest(code, x.data());
       ASSERT_GSC_OK(convert(context, code, nullptr, back));
-      const std::vector<float> values = decoded(code);
+      const std::vector<float> values = decode(code.tensor);
       ASSERT_TRUE(std::equal(values.begin(), values.end(), back.as<float>()));
     }
   }
@@ -103,7 +78,7 @@ TEST(StateConversion, CodesOfOneSlotIntoEachOther) {
     ASSERT_GSC_OK(convert(context, full, nullptr, from));
     ASSERT_GSC_OK(convert(context, from, nullptr, full));
     ASSERT_GSC_OK(convert(context, from, nullptr, to));
-    expect_nearest(to, {full.as<float>(), full.as<float>() + 100});
+    expect_nearest(to, full.as<float>());
   }
 }
 
@@ -195,15 +170,15 @@ TEST(FlashCodes, AreForConversionAlone) {
   const Context context = make_context();
   const Stored full(GSC_FP32, 64), moments(GSC_INT8_SOFTSIGN, 64), squares(GSC_UINT8_SQRT, 64);
   gsc_tensor_list *list = nullptr;
-  EXPECT_GSC_ERROR(gsc_tensor_list_create(context.get(), &moments.tensor, 1, nullptr, &list),
-                   GSC_ERROR_INVALID_ARGUMENT, "tensors[0].dtype", "gsc_ops_convert_state");
-  EXPECT_GSC_ERROR(convert(context, moments, nullptr, squares), GSC_ERROR_INVALID_ARGUMENT, "dst[0]");
+  EXPECT_INVALID(gsc_tensor_list_create(context, &moments.tensor, 1, nullptr, &list), "tensors[0].dtype",
+                 "gsc_ops_convert_state");
+  EXPECT_INVALID(convert(context, moments, nullptr, squares), "dst[0]");
   Stored wrong(GSC_INT8_SOFTSIGN, 64);
   wrong.tensor.scale_dtype = GSC_FP8_E8M0;
-  EXPECT_GSC_ERROR(convert(context, full, nullptr, wrong), GSC_ERROR_INVALID_ARGUMENT, "dst[0].scale_dtype");
+  EXPECT_INVALID(convert(context, full, nullptr, wrong), "dst[0].scale_dtype");
   wrong = Stored(GSC_INT8_SOFTSIGN, 64);
   wrong.tensor.scale = wrong.scales.data() + 1;
-  EXPECT_GSC_ERROR(convert(context, full, nullptr, wrong), GSC_ERROR_INVALID_ARGUMENT, "dst[0].scale", "aligned");
+  EXPECT_INVALID(convert(context, full, nullptr, wrong), "dst[0].scale", "aligned");
 }
 
 TEST(StateConversion, MastersIntoRemaindersOfTheirWeightsAndBack) {
@@ -215,8 +190,8 @@ TEST(StateConversion, MastersIntoRemaindersOfTheirWeightsAndBack) {
     for (int64_t i = 0; i < count; ++i) masters.as<float>()[i] = static_cast<float>(random.uniform(-2.0, 2.0));
     masters.as<float>()[0] = 1.0f + 0x1p-8f;   // a tie in bf16 ...
     masters.as<float>()[1] = 1.0f + 0x1p-11f;  // ... and in fp16: weights are rounded to even, and so down
-    ASSERT_GSC_OK(gsc_ops_cast(context.get(), &masters.tensor, &weights.tensor, 1, nullptr));
-    ASSERT_GSC_OK(gsc_ops_cast(context.get(), &weights.tensor, &rounded.tensor, 1, nullptr));
+    ASSERT_GSC_OK(gsc_ops_cast(context, &masters.tensor, &weights.tensor, 1, nullptr));
+    ASSERT_GSC_OK(gsc_ops_cast(context, &weights.tensor, &rounded.tensor, 1, nullptr));
     for (const int32_t kept : {GSC_INT16, GSC_INT8}) {
       Stored remainders(kept, count), other(kept == GSC_INT16 ? GSC_INT8 : GSC_INT16, count);
       ASSERT_GSC_OK(convert(context, masters, &weights.tensor, remainders));
@@ -252,7 +227,7 @@ TEST(StateConversion, WhatDoesNotFitIsRefusedByName) {
   const Stored full(GSC_FP32, 64), moments(GSC_FP8_E4M3, 64), squares(GSC_UFP8_E4M4, 64), remainders(GSC_INT16, 64),
       wide(GSC_FP64, 64), few(GSC_FP32, 32), weights(GSC_BF16, 64);
   const auto refused = [&](const Stored &from, const gsc_tensor *weight, const Stored &to, const char *argument) {
-    EXPECT_GSC_ERROR(convert(context, from, weight, to), GSC_ERROR_INVALID_ARGUMENT, argument);
+    EXPECT_INVALID(convert(context, from, weight, to), argument);
   };
   refused(moments, nullptr, squares, "dst[0]");
   refused(moments, &weights.tensor, remainders, "dst[0]");
@@ -267,93 +242,18 @@ TEST(StateConversion, WhatDoesNotFitIsRefusedByName) {
   refused(full, nullptr, without, "dst[0].scale");
 }
 
-/// An optimizer over parts [first, last) of the parameters and gradients of a whole.
-struct Part {
-  std::vector<gsc_tensor> params, grads;
-  List param_list, grad_list;
-  Optimizer optimizer;
-  Part(const Context &context, const gsc_optimizer_options &options, std::vector<Buffer> &param_buffers,
-       std::vector<Buffer> &grad_buffers, const std::vector<std::pair<int64_t, int64_t>> &parts) {
-    for (size_t t = 0; t < parts.size(); ++t) {
-      const auto [first, last] = parts[t];
-      params.push_back(GSC_TENSOR_INIT(param_buffers[t].as<uint16_t>() + first, last - first, GSC_BF16));
-      grads.push_back(GSC_TENSOR_INIT(grad_buffers[t].as<float>() + first, last - first, GSC_FP32));
-    }
-    param_list = make_list(context, params);
-    grad_list = make_list(context, grads);
-    optimizer = make_optimizer(context, options, param_list, grad_list);
-  }
-  void step() { ASSERT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr)); }
-  /// Codes, scales and weights of tensor t, each appended.
-  void append(size_t t, std::vector<std::vector<unsigned char>> &out) const {
-    const auto add = [&](size_t place, const void *data, int64_t size) {
-      out.resize(std::max(out.size(), place + 1));
-      const auto *bytes = static_cast<const unsigned char *>(data);
-      out[place].insert(out[place].end(), bytes, bytes + size);
-    };
-    add(0, params[t].data, params[t].count * 2);
-    for (int32_t slot = 0; slot < 2; ++slot) {
-      gsc_tensor_list *list = nullptr;
-      gsc_tensor state;
-      ASSERT_GSC_OK(gsc_optimizer_get_state(optimizer.get(), slot, &list, nullptr));
-      ASSERT_GSC_OK(gsc_tensor_list_get_tensor(list, static_cast<int64_t>(t), &state));
-      add(static_cast<size_t>(1 + 2 * slot), state.data, state.count);
-      add(static_cast<size_t>(2 + 2 * slot), state.scale, gsc::state_groups(state.count));
-    }
-  }
-};
-
-TEST(StateShards, HaveTheBitsOfTheWhole) {
-  const std::vector<int64_t> counts = {1000, 70, 17000};
-  gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
-  options.state_format = GSC_STATE_BITS8;
-  options.master_format = GSC_MASTER_STOCHASTIC;
-  options.seed = 77;
-  for (const int32_t target : usable_cpu_targets()) {
-    const Context context = make_context(2, target);
-    std::vector<Buffer> params = make_buffers(GSC_BF16, counts), same = make_buffers(GSC_BF16, counts),
-                        grads = make_buffers(GSC_FP32, counts);
-    Random random(2);
-    for (size_t t = 0; t < counts.size(); ++t) {
-      params[t].fill_random(random, -1.0, 1.0);
-      same[t].restore(params[t].image());
-    }
-    Part whole(context, options, params, grads, {{0, 1000}, {0, 70}, {0, 17000}});
-    Part first(context, options, same, grads, {{0, 320}, {0, 64}, {0, 9024}});
-    Part second(context, options, same, grads, {{320, 1000}, {64, 70}, {9024, 17000}});
-    const int64_t of_first[] = {0, 1024, 1120}, of_second[] = {320, 1024 + 64, 1120 + 9024};
-    ASSERT_GSC_OK(gsc_optimizer_set_offsets(first.optimizer.get(), of_first, 3, nullptr));
-    ASSERT_GSC_OK(gsc_optimizer_set_offsets(second.optimizer.get(), of_second, 3, nullptr));
-    for (int step = 0; step < 4; ++step) {
-      for (Buffer &g : grads) g.fill_random(random, -1.0, 1.0);
-      for (Part *part : {&whole, &first, &second}) part->step();
-    }
-    for (size_t t = 0; t < counts.size(); ++t) {
-      std::vector<std::vector<unsigned char>> expected, found;
-      whole.append(t, expected);
-      first.append(t, found);
-      second.append(t, found);
-      ASSERT_EQ(found, expected) << "tensor " << t << " target " << target;
-    }
-  }
-}
-
 TEST(StateShards, OffsetsAreChecked) {
   const Context context = make_context();
-  std::vector<Buffer> params = make_buffers(GSC_BF16, {100, 100}), grads = make_buffers(GSC_FP32, {100, 100});
-  gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
   for (const int32_t format : {GSC_STATE_BITS8, GSC_STATE_FULL}) {
-    options.state_format = format;
-    const Part part(context, options, params, grads, {{0, 100}, {0, 100}});
-    gsc_optimizer *o = part.optimizer.get();
+    const Small small(context, adamw(format, GSC_MASTER_NONE), GSC_BF16);
+    gsc_optimizer *o = small.optimizer.get();
     for (const int64_t wrong : {int64_t{16}, int64_t{-32}, (int64_t{1} << 53) + 32}) {
       const int64_t offsets[] = {0, wrong};
-      EXPECT_GSC_ERROR(gsc_optimizer_set_offsets(o, offsets, 2, nullptr), GSC_ERROR_INVALID_ARGUMENT, "offsets[1]",
-                       "multiple of 32");
+      EXPECT_INVALID(gsc_optimizer_set_offsets(o, offsets, 2, nullptr), "offsets[1]", "multiple of 32");
     }
     const int64_t offsets[] = {64, 32};
-    EXPECT_GSC_ERROR(gsc_optimizer_set_offsets(o, offsets, 1, nullptr), GSC_ERROR_INVALID_ARGUMENT, "count");
-    EXPECT_GSC_ERROR(gsc_optimizer_set_offsets(o, nullptr, 2, nullptr), GSC_ERROR_INVALID_ARGUMENT, "offsets");
+    EXPECT_INVALID(gsc_optimizer_set_offsets(o, offsets, 1, nullptr), "count");
+    EXPECT_INVALID(gsc_optimizer_set_offsets(o, nullptr, 2, nullptr), "offsets");
     EXPECT_GSC_OK(gsc_optimizer_set_offsets(o, offsets, 2, nullptr));
   }
 }

@@ -15,9 +15,8 @@ namespace gsc_test {
 /// The constant of the header that a word names: "on_growth" of GSC_REFILL_ is GSC_REFILL_ON_GROWTH.
 inline int32_t constant(std::string prefix, const std::string &word) {
   static const std::map<std::string, int64_t> all = {
-#define GSC_LAYOUT_SIZE(type, size)
-#define GSC_LAYOUT_FIELD(type, field, offset)
-#define GSC_LAYOUT_LAST(type, field)
+#define GSC_LAYOUT_SIZE(size)
+#define GSC_LAYOUT_FIELD(field, offset)
 #define GSC_LAYOUT_VALUE(name, value) {#name, value},
 #include "tests/abi/layout.inc"
   };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scalar conversions of core/cpu/convert.h against references that share nothing with them (ldexp and nearbyint on
-// doubles) and against the processor's own conversions where it has them. All 2^16 patterns of the 16-bit formats;
-// towards 16 bits every value, every midpoint and their neighbours, and random patterns. The block forms are tested
-// through the kernels, in kernels_linear_test.cpp.
+// The scalar conversions of core/cpu/convert.h against those of tests/support/dtypes.h, which share nothing with them,
+// and against the processor's own where it has them. All 2^16 patterns of the 16-bit formats; towards 16 bits every
+// value, every midpoint and their neighbours, and random patterns. The block forms are tested through the kernels, in
+// kernels_linear_test.cpp.
 #include "core/cpu/convert.h"
 
 #if defined(__x86_64__)
@@ -11,81 +11,51 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <limits>
 #include <random>
 
 #include "core/cpu/dispatch.h"
+#include "tests/support/dtypes.h"
 
 namespace gsc::cpu {
 namespace {
 
+using gsc_test::kInf;
+
 struct Format {
-  const char *name;
-  int exponent_bits, mantissa_bits;
+  int32_t dtype;
   float (*widen)(uint16_t);
   uint16_t (*narrow)(float);
   uint16_t (*narrow64)(double);
 
-  int bias() const { return (1 << (exponent_bits - 1)) - 1; }
-  int max_field() const { return (1 << exponent_bits) - 1; }
-  uint16_t infinity() const { return static_cast<uint16_t>(max_field() << mantissa_bits); }
-  uint16_t quiet_bit() const { return static_cast<uint16_t>(1 << (mantissa_bits - 1)); }
+  const char *name() const { return gsc_test::dtype_name(dtype); }
+  int mantissa_bits() const { return gsc_test::format_of(dtype).precision - 1; }
+  int max_exponent() const { return gsc_test::format_of(dtype).max_exponent; }
+  uint16_t infinity() const { return gsc_test::encode(kInf, dtype); }
+  uint16_t quiet_bit() const { return static_cast<uint16_t>(1 << (mantissa_bits() - 1)); }
+  double value_of(uint32_t h) const { return gsc_test::decode(static_cast<uint16_t>(h), dtype); }
+  uint16_t nearest(double x) const { return gsc_test::encode(gsc_test::round_to(x, dtype), dtype); }
 };
 
-const Format kFp16 = {"fp16",
-                      5,
-                      10,
-                      [](uint16_t h) { return fp16_to_fp32(h); },
-                      [](float x) { return fp32_to_fp16(x); },
+const Format kFp16 = {GSC_FP16, [](uint16_t h) { return fp16_to_fp32(h); }, [](float x) { return fp32_to_fp16(x); },
                       [](double x) { return fp64_to_fp16(x); }};
-const Format kBf16 = {"bf16",
-                      8,
-                      7,
-                      [](uint16_t h) { return bf16_to_fp32(h); },
-                      [](float x) { return fp32_to_bf16(x); },
+const Format kBf16 = {GSC_BF16, [](uint16_t h) { return bf16_to_fp32(h); }, [](float x) { return fp32_to_bf16(x); },
                       [](double x) { return fp64_to_bf16(x); }};
 
 bool is_nan_pattern(const Format &f, uint16_t h) { return (h & 0x7fff) > f.infinity(); }
 
-/// The value of a pattern that is not NaN, by the definition of the format.
-double value_of(const Format &f, uint16_t h) {
-  const double sign = (h & 0x8000) != 0 ? -1.0 : 1.0;
-  const int field = (h & 0x7fff) >> f.mantissa_bits;
-  const int mantissa = h & ((1 << f.mantissa_bits) - 1);
-  if (field == f.max_field()) return sign * std::numeric_limits<double>::infinity();
-  if (field == 0) return sign * std::ldexp(mantissa, 1 - f.bias() - f.mantissa_bits);
-  return sign * std::ldexp(mantissa + (1 << f.mantissa_bits), field - f.bias() - f.mantissa_bits);
-}
-
-/// Nearest pattern, ties to even, for an x that is not NaN: rounds the magnitude in units of its last place.
-uint16_t nearest(const Format &f, double x) {
-  const uint16_t sign = std::signbit(x) ? 0x8000 : 0;
-  const double magnitude = std::fabs(x);
-  if (std::isinf(magnitude)) return sign | f.infinity();
-  if (magnitude == 0.0) return sign;
-  const int exponent = std::max(std::ilogb(magnitude), 1 - f.bias());
-  double units = std::nearbyint(std::ldexp(magnitude, f.mantissa_bits - exponent));
-  // Below 2^mantissa_bits the value is subnormal and field 0; the sum carries into the exponent by itself.
-  const double bits = (exponent + f.bias() - 1) * std::ldexp(1.0, f.mantissa_bits) + units;
-  return bits >= f.infinity() ? sign | f.infinity() : sign | static_cast<uint16_t>(bits);
-}
-
 void expect_narrows(const Format &f, float x) {
-  const uint16_t expected = nearest(f, x);
-  ASSERT_EQ(f.narrow(x), expected) << f.name << " of " << std::hexfloat << x;
-  ASSERT_EQ(f.narrow64(x), expected) << f.name << " of the double " << std::hexfloat << x;
+  const uint16_t expected = f.nearest(x);
+  ASSERT_EQ(f.narrow(x), expected) << f.name() << " of " << std::hexfloat << x;
+  ASSERT_EQ(f.narrow64(x), expected) << f.name() << " of the double " << std::hexfloat << x;
 }
 
 void expect_narrows64(const Format &f, double x) {
-  ASSERT_EQ(f.narrow64(x), nearest(f, x)) << f.name << " of " << std::hexfloat << x;
+  ASSERT_EQ(f.narrow64(x), f.nearest(x)) << f.name() << " of " << std::hexfloat << x;
 }
 
 class Convert : public testing::TestWithParam<const Format *> {};
 INSTANTIATE_TEST_SUITE_P(Formats, Convert, testing::Values(&kFp16, &kBf16),
-                         [](const auto &info) { return info.param->name; });
+                         [](const auto &info) { return info.param->name(); });
 
 TEST_P(Convert, WidensEveryPattern) {
   const Format &f = *GetParam();
@@ -93,12 +63,12 @@ TEST_P(Convert, WidensEveryPattern) {
     const auto pattern = static_cast<uint16_t>(h);
     const float wide = f.widen(pattern);
     if (is_nan_pattern(f, pattern)) {
-      const uint32_t mantissa = h & ((1U << f.mantissa_bits) - 1);
+      const uint32_t mantissa = h & ((1U << f.mantissa_bits()) - 1);
       const uint32_t expected =
-          (h & 0x8000U) << 16 | 0x7f800000U | (mantissa | f.quiet_bit()) << (23 - f.mantissa_bits);
-      ASSERT_EQ(to_bits(wide), expected) << f.name << " " << std::hex << h;
+          (h & 0x8000U) << 16 | 0x7f800000U | (mantissa | f.quiet_bit()) << (23 - f.mantissa_bits());
+      ASSERT_EQ(to_bits(wide), expected) << f.name() << " " << std::hex << h;
     } else {
-      ASSERT_EQ(to_bits(wide), to_bits(static_cast<float>(value_of(f, pattern)))) << f.name << " " << std::hex << h;
+      ASSERT_EQ(to_bits(wide), to_bits(static_cast<float>(f.value_of(h)))) << f.name() << " " << std::hex << h;
     }
   }
 }
@@ -109,31 +79,30 @@ TEST_P(Convert, EveryPatternComesBack) {
     const auto pattern = static_cast<uint16_t>(h);
     const uint16_t expected = is_nan_pattern(f, pattern) ? pattern | f.quiet_bit() : pattern;
     const float wide = f.widen(pattern);
-    ASSERT_EQ(f.narrow(wide), expected) << f.name << " " << std::hex << h;
-    ASSERT_EQ(f.narrow64(static_cast<double>(wide)), expected) << f.name << " " << std::hex << h;
+    ASSERT_EQ(f.narrow(wide), expected) << f.name() << " " << std::hex << h;
+    ASSERT_EQ(f.narrow64(static_cast<double>(wide)), expected) << f.name() << " " << std::hex << h;
   }
 }
 
 TEST_P(Convert, RoundsToNearestEvenAroundEveryMidpoint) {
   const Format &f = *GetParam();
-  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr float kUp = std::numeric_limits<float>::infinity();
   for (uint32_t h = 0; h < f.infinity(); ++h) {
-    const double low = value_of(f, static_cast<uint16_t>(h));
+    const double low = f.value_of(h);
     // The value after the largest is where the next binade would begin.
-    const double high =
-        h + 1U == f.infinity() ? std::ldexp(1.0, f.bias() + 1) : value_of(f, static_cast<uint16_t>(h + 1));
+    const double high = h + 1U == f.infinity() ? std::ldexp(1.0, f.max_exponent() + 1) : f.value_of(h + 1);
     const double middle = (low + high) / 2;
     for (const double sign : {1.0, -1.0}) {
       for (const double x : {low, middle}) {
         const auto single = static_cast<float>(sign * x);
         ASSERT_EQ(static_cast<double>(single), sign * x);
         expect_narrows(f, single);
-        expect_narrows(f, std::nextafter(single, kInf));
-        expect_narrows(f, std::nextafter(single, -kInf));
+        expect_narrows(f, std::nextafter(single, kUp));
+        expect_narrows(f, std::nextafter(single, -kUp));
         // Far below the last place of fp32: rounding through fp32 would see a tie here.
         expect_narrows64(f, sign * x);
-        expect_narrows64(f, std::nextafter(sign * x, static_cast<double>(kInf)));
-        expect_narrows64(f, std::nextafter(sign * x, -static_cast<double>(kInf)));
+        expect_narrows64(f, std::nextafter(sign * x, kInf));
+        expect_narrows64(f, std::nextafter(sign * x, -kInf));
         expect_narrows64(f, sign * x * (1 + 0x1p-40));
         expect_narrows64(f, sign * x * (1 - 0x1p-40));
       }
@@ -150,7 +119,8 @@ TEST_P(Convert, RandomPatterns) {
     const float single = from_bits(static_cast<uint32_t>(bits));
     if (!std::isnan(single)) expect_narrows(f, single);
     // Exponents of doubles around the range of the format, where rounding has something to do.
-    const int exponent = static_cast<int>(random() % (2U * f.max_field() + 60U)) - f.max_field() - 30;
+    const int reach = 2 * f.max_exponent() + 31;
+    const int exponent = static_cast<int>(random() % (2U * static_cast<unsigned>(reach))) - reach;
     expect_narrows64(f, std::ldexp(static_cast<double>(bits), exponent - 64) * ((bits & 1) != 0 ? 1 : -1));
     if (testing::Test::HasFatalFailure()) return;
   }
@@ -170,15 +140,15 @@ TEST_P(Convert, ExtremesOfFp64) {
 
 TEST_P(Convert, NanKeepsSignAndTopOfPayload) {
   const Format &f = *GetParam();
-  const int shift = 23 - f.mantissa_bits;
+  const int shift = 23 - f.mantissa_bits();
   for (uint32_t mantissa = 1; mantissa < 1U << 23; mantissa += 127) {
     for (const uint32_t sign : {0U, 0x80000000U}) {
       const auto expected = static_cast<uint16_t>(sign >> 16 | f.infinity() | f.quiet_bit() | mantissa >> shift);
       const float nan = from_bits(sign | 0x7f800000U | mantissa);
-      ASSERT_EQ(f.narrow(nan), expected) << f.name << " " << std::hex << mantissa;
+      ASSERT_EQ(f.narrow(nan), expected) << f.name() << " " << std::hex << mantissa;
       const double wide =
           from_bits(static_cast<uint64_t>(sign) << 32 | 0x7ff0000000000001U | static_cast<uint64_t>(mantissa) << 29);
-      ASSERT_EQ(f.narrow64(wide), expected) << f.name << " " << std::hex << mantissa;
+      ASSERT_EQ(f.narrow64(wide), expected) << f.name() << " " << std::hex << mantissa;
     }
   }
 }

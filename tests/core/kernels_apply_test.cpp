@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The optimizers' kernels for every instruction set this processor has: every formula, every combination of dtypes, all
-// options, lengths and alignments, bit for bit against a loop that applies core/rules/optim's formula to one element at a
-// time. That the formulas are those of the papers is tested elsewhere; this shows that blocks, tails, buffers, streamed
-// stores and instruction sets change nothing.
+// options, lengths and alignments, bit for bit against the baseline's on one element after the other. So blocks, tails,
+// buffers, streamed stores and instruction sets change nothing; that a step is the page's is in optimizer_test.cpp.
 #include <algorithm>
 #include <memory>
 
@@ -12,13 +11,6 @@ namespace gsc::cpu {
 namespace {
 
 using namespace gsc::cpu::testing;
-
-template <typename T>
-void reference_update(Variant variant, T &p, T *state, T g, const Coefficients<T> &c) {
-  with_variant(variant, [&](auto formula) {
-    if constexpr (!kNeedsNorms<decltype(formula)>) decltype(formula)::update(p, state, g, c);
-  });
-}
 
 /// What a step reads and writes.
 struct Arrays {
@@ -76,49 +68,13 @@ Arrays make_arrays(const Case &c, std::mt19937_64 &random) {
   return a;
 }
 
-/// g as the stand-alone unscale and clip would leave it, in their arithmetic type P.
-template <typename P>
-P clipped_gradient(const Case &c, double grad) {
-  const P g = static_cast<P>(grad) * static_cast<P>(c.inv_scale) * static_cast<P>(c.clip);
-  const P limit = static_cast<P>(c.clip_value);
-  return std::isnan(g) ? g : std::clamp(g, -limit, limit);
-}
-
-/// Signed gradient in T; writes or zeroes the stored one as asked.
-template <typename T>
-T take_gradient(const Case &c, Arrays &a, int64_t i) {
-  const double stored = a.grad.get(i);
-  const double g = c.grad_dtype == GSC_FP64 ? clipped_gradient<double>(c, stored)
-                                            : static_cast<double>(clipped_gradient<float>(c, stored));
-  if (c.zero_grads) {
-    a.grad.set(i, 0.0);
-  } else if (c.write_grads) {
-    a.grad.set(i, g);
-  }
-  return static_cast<T>(c.maximize ? -1 : 1) * static_cast<T>(g);
-}
-
-template <typename T>
-void reference_step(const Case &c, Arrays &a) {
-  const Coefficients<T> coefficients = narrow<T>(c.coefficients());
-  for (int64_t i = 0; i < c.n; ++i) {
-    T p = static_cast<T>(a.param.get(i));
-    T state[kMaxStates]{};
-    for (size_t k = 0; k < a.state.size(); ++k) state[k] = static_cast<T>(a.state[k].get(i));
-    reference_update(c.variant, p, state, take_gradient<T>(c, a, i), coefficients);
-    for (size_t k = 0; k < a.state.size(); ++k) a.state[k].set_narrowed(i, state[k]);
-    a.param.set_narrowed(i, p);
-    if (c.copy) a.copy.set_narrowed(i, p);
-  }
-}
-
-ApplySpan make_span(const Case &c, Arrays &a, const Coefficients<double> &coefficients) {
+ApplySpan make_span(const Case &c, Arrays &a, const Coefficients<double> &coefficients, int64_t first = 0) {
   ApplySpan span{};
-  span.n = c.n;
-  span.param = a.param.data();
-  span.grad = a.grad.data();
-  span.model_copy = c.copy ? a.copy.data() : nullptr;
-  for (size_t k = 0; k < a.state.size(); ++k) span.state[k] = a.state[k].data();
+  span.n = c.n - first;
+  span.param = a.param.data(first);
+  span.grad = a.grad.data(first);
+  span.model_copy = c.copy ? a.copy.data(first) : nullptr;
+  for (size_t k = 0; k < a.state.size(); ++k) span.state[k] = a.state[k].data(first);
   span.coefficients = &coefficients;
   span.inv_scale = c.inv_scale;
   span.clip = c.clip;
@@ -131,6 +87,19 @@ ApplySpan make_span(const Case &c, Arrays &a, const Coefficients<double> &coeffi
   span.streaming = c.streaming;
   span.prefetch = c.streaming;
   return span;
+}
+
+/// Calls `run` with the baseline's kernels and a span of each element.
+template <typename Run>
+void for_elements(const Case &c, Arrays &a, const Run &run) {
+  static const Kernels &baseline = *usable_kernels().front();
+  const Coefficients<double> coefficients = c.coefficients();
+  for (int64_t i = 0; i < c.n; ++i) {
+    ApplySpan span = make_span(c, a, coefficients, i);
+    span.n = 1;
+    span.streaming = span.prefetch = false;
+    run(baseline, span);
+  }
 }
 
 void expect_same(const Buffer &got, const Buffer &expected, const char *what) {
@@ -149,17 +118,14 @@ void expect_same(const Arrays &got, const Arrays &expected) {
 void expect_step(const Case &c, std::mt19937_64 &random) {
   const Arrays start = make_arrays(c, random);
   Arrays expected = start;
-  if (c.arithmetic() == GSC_FP64) {
-    reference_step<double>(c, expected);
-  } else {
-    reference_step<float>(c, expected);
-  }
+  const auto variant = static_cast<int>(c.variant);
+  for_elements(c, expected, [&](const Kernels &kernels, ApplySpan &span) { kernels.apply[variant](&span); });
   const Coefficients<double> coefficients = c.coefficients();
   for (const Kernels *kernels : usable_kernels()) {
     SCOPED_TRACE(std::string(kernels->name) + " " + c.text());
     Arrays work = start;
     ApplySpan span = make_span(c, work, coefficients);
-    kernels->apply[static_cast<int>(c.variant)](&span);
+    kernels->apply[variant](&span);
     expect_same(work, expected);
   }
 }
@@ -286,21 +252,17 @@ TEST(KernelApplyNan, ReachesTheParameter) {
 
 // --- LAMB ------------------------------------------------------------------------------------------------------------
 
-/// Sum of squares with columns in double, in core/rules/reduction.h's order for T.
-template <typename T>
-double reference_sum(const std::vector<T> &values) {
-  constexpr size_t kColumns = kRowBytes / sizeof(T);
-  constexpr size_t kWidth = kColumns / kGroups;
+/// Squares in double added up in core/rules/reduction.h's order for rows of so many columns.
+double sum_of(const std::vector<double> &squares, size_t columns) {
+  const size_t width = columns / kGroups;
   double total = 0.0;
-  for (size_t start = 0; start < values.size(); start += kColumns * kRows) {
-    double columns[kColumns] = {};
-    for (size_t i = start; i < std::min(start + kColumns * kRows, values.size()); ++i) {
-      columns[i % kColumns] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
-    }
+  for (size_t start = 0; start < squares.size(); start += columns * kRows) {
+    std::vector<double> sums(columns, 0.0);
+    for (size_t i = start; i < std::min(start + columns * kRows, squares.size()); ++i) sums[i % columns] += squares[i];
     double groups[kGroups];
     for (size_t g = 0; g < kGroups; ++g) {
-      groups[g] = columns[g * kWidth];
-      for (size_t k = 1; k < kWidth; ++k) groups[g] += columns[g * kWidth + k];
+      groups[g] = sums[g * width];
+      for (size_t k = 1; k < width; ++k) groups[g] += sums[g * width + k];
     }
     for (int half = 16; half > 0; half /= 2) {
       for (int g = 0; g < half; ++g) groups[g] += groups[g + half];
@@ -310,56 +272,37 @@ double reference_sum(const std::vector<T> &values) {
   return total;
 }
 
-template <typename T>
-void reference_lamb_moments(const Case &c, Arrays &a, ChunkNorms &norms) {
-  const Coefficients<T> coefficients = narrow<T>(c.coefficients());
-  std::vector<T> params;
-  std::vector<T> directions;
-  for (int64_t i = 0; i < c.n; ++i) {
-    T state[2] = {static_cast<T>(a.state[0].get(i)), static_cast<T>(a.state[1].get(i))};
-    params.push_back(static_cast<T>(a.param.get(i)));
-    directions.push_back(optim::Lamb::moments(params.back(), state, take_gradient<T>(c, a, i), coefficients));
-    a.state[0].set_narrowed(i, state[0]);
-    a.state[1].set_narrowed(i, state[1]);
-  }
-  norms.param = reference_sum(params);
-  norms.direction = reference_sum(directions);
-}
-
-template <typename T>
-void reference_lamb_apply(const Case &c, Arrays &a, double trust) {
-  const Coefficients<T> coefficients = narrow<T>(c.coefficients());
-  for (int64_t i = 0; i < c.n; ++i) {
-    const T state[2] = {static_cast<T>(a.state[0].get(i)), static_cast<T>(a.state[1].get(i))};
-    T p = static_cast<T>(a.param.get(i));
-    optim::Lamb::apply(p, state, static_cast<T>(trust), coefficients);
-    a.param.set_narrowed(i, p);
-    if (c.copy) a.copy.set_narrowed(i, p);
-  }
-}
-
 void expect_lamb(const Case &c, std::mt19937_64 &random) {
-  const Arrays start = make_arrays(c, random);
-  const bool wide = c.arithmetic() == GSC_FP64;
+  constexpr auto kLamb = static_cast<int>(Variant::kLamb);
   constexpr double kTrust = 1.37;
+  const Arrays start = make_arrays(c, random);
   Arrays first = start;
-  ChunkNorms norms;
-  wide ? reference_lamb_moments<double>(c, first, norms) : reference_lamb_moments<float>(c, first, norms);
+  std::vector<double> params, directions;
+  for_elements(c, first, [&](const Kernels &kernels, ApplySpan &span) {
+    kernels.moments[kLamb](&span);
+    params.push_back(span.norms.param);
+    directions.push_back(span.norms.direction);
+  });
+  const auto columns = static_cast<size_t>(kRowBytes / dtype_bytes(c.arithmetic()));
+  const ChunkNorms norms = {sum_of(params, columns), sum_of(directions, columns)};
   Arrays second = first;
-  wide ? reference_lamb_apply<double>(c, second, kTrust) : reference_lamb_apply<float>(c, second, kTrust);
+  for_elements(c, second, [&](const Kernels &kernels, ApplySpan &span) {
+    span.ratio = kTrust;
+    kernels.apply[kLamb](&span);
+  });
   const Coefficients<double> coefficients = c.coefficients();
   for (const Kernels *kernels : usable_kernels()) {
     SCOPED_TRACE(std::string(kernels->name) + " LAMB " + c.text());
     Arrays work = start;
     ApplySpan span = make_span(c, work, coefficients);
     span.norms = {-1.0, -1.0};
-    kernels->moments[static_cast<int>(Variant::kLamb)](&span);
+    kernels->moments[kLamb](&span);
     expect_same(work, first);
     EXPECT_TRUE(same_bits(span.norms.param, norms.param)) << span.norms.param << " instead of " << norms.param;
     EXPECT_TRUE(same_bits(span.norms.direction, norms.direction))
         << span.norms.direction << " instead of " << norms.direction;
     span.ratio = kTrust;
-    kernels->apply[static_cast<int>(Variant::kLamb)](&span);
+    kernels->apply[kLamb](&span);
     expect_same(work, second);
   }
 }

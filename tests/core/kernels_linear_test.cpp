@@ -75,18 +75,19 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, KernelLinear,
                            return dtype_name(std::get<0>(info.param)) + "_to_" + dtype_name(std::get<1>(info.param));
                          });
 
+/// Every operation but axpby.
+void expect_operations(const Buffer &src, const Buffer &dst, bool in_place = false) {
+  expect_linear(Elementwise::kCast, 0, 0, src, dst, in_place);
+  for (const double a : {1.7, 0x1p16, -0.0}) expect_linear(Elementwise::kScale, a, 0, src, dst, in_place);
+  for (const double a : {0.3, kInf}) expect_linear(Elementwise::kClamp, a, 0, src, dst, in_place);
+  for (const double a : {0.3, 0.0}) expect_linear(Elementwise::kFill, a, 0, src, dst, in_place);
+}
+
 TEST_P(KernelLinear, EveryOperationAndLength) {
   const auto [from, to] = GetParam();
   std::mt19937_64 random(9);
   for (int64_t n = 0; n <= 600; ++n) {
-    const Buffer src = mixed(from, n, static_cast<int>(n % 7), random);
-    const Buffer dst = mixed(to, n, static_cast<int>(n % 3), random);
-    expect_linear(Elementwise::kCast, 0, 0, src, dst);
-    expect_linear(Elementwise::kScale, 1.7, 0, src, dst);
-    expect_linear(Elementwise::kScale, 0x1p16, 0, src, dst);
-    expect_linear(Elementwise::kScale, -0.0, 0, src, dst);
-    expect_linear(Elementwise::kClamp, 0.3, 0, src, dst);
-    expect_linear(Elementwise::kClamp, kInf, 0, src, dst);
+    expect_operations(mixed(from, n, static_cast<int>(n % 7), random), mixed(to, n, static_cast<int>(n % 3), random));
     if (HasFatalFailure()) return;
   }
 }
@@ -96,13 +97,7 @@ TEST_P(KernelLinear, LongSpans) {
   const auto [from, to] = GetParam();
   std::mt19937_64 random(12);
   for (const int64_t n : {16383, 16384, 20001, 65536}) {
-    const Buffer src = mixed(from, n, 1, random);
-    const Buffer dst = mixed(to, n, static_cast<int>(n % 5), random);
-    expect_linear(Elementwise::kCast, 0, 0, src, dst);
-    expect_linear(Elementwise::kScale, 1.7, 0, src, dst);
-    expect_linear(Elementwise::kClamp, 0.3, 0, src, dst);
-    expect_linear(Elementwise::kFill, 0.3, 0, src, dst);
-    expect_linear(Elementwise::kFill, 0.0, 0, src, dst);
+    expect_operations(mixed(from, n, 1, random), mixed(to, n, static_cast<int>(n % 5), random));
     if (HasFatalFailure()) return;
   }
 }
@@ -132,11 +127,7 @@ TEST_P(KernelLinearInPlace, EveryOperation) {
   std::mt19937_64 random(11);
   for (const int64_t n : lengths(GetParam(), false)) {
     const Buffer data = mixed(GetParam(), n, 1, random);
-    expect_linear(Elementwise::kCast, 0, 0, data, data, true);
-    expect_linear(Elementwise::kScale, 0.3, 0, data, data, true);
-    expect_linear(Elementwise::kClamp, 0.3, 0, data, data, true);
-    expect_linear(Elementwise::kFill, 0.0, 0, data, data, true);
-    expect_linear(Elementwise::kFill, 0.3, 0, data, data, true);
+    expect_operations(data, data, true);
     if (HasFatalFailure()) return;
   }
 }

@@ -16,6 +16,18 @@ bool same_bytes(const Struct &a, const Struct &b) {
   return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
+/// Another number in every field but those that callers leave alone.
+template <typename Struct>
+Struct distinct() {
+  Struct result;
+  uint32_t words[sizeof result / sizeof(uint32_t)];
+  for (uint32_t i = 0; i < std::size(words); ++i) words[i] = i + 1;
+  std::memcpy(&result, words, sizeof result);
+  result.struct_size = sizeof result;
+  result.reserved = 0;
+  return result;
+}
+
 void parallel(void *, int32_t, gsc_task_fn, void *) {}
 void *allocate(void *, int64_t, int64_t) { return nullptr; }
 void release(void *, void *, int64_t, int64_t) {}
@@ -65,44 +77,10 @@ TEST(ScalerOptions, DefaultsAreTheLibrarys) {
 }
 
 TEST(ScalerOptions, EveryFieldArrivesAndReturns) {
-  const ScalerOptions options = {.flags = GSC_SCALER_GROW_ON_EQUAL | GSC_SCALER_FLOOR_EXCLUSIVE,
-                                 .init_scale = 3.0f,
-                                 .min_scale = 0.25f,
-                                 .max_scale = 1024.0f,
-                                 .growth_interval = 7,
-                                 .growth_factor = 4.0,
-                                 .backoff_factor = 0.75,
-                                 .enabled = false,
-                                 .hysteresis = 5,
-                                 .hysteresis_refill = HysteresisRefill::consecutive,
-                                 .growth_timing = GrowthTiming::first_one_later,
-                                 .overflow_tolerance = 0.125,
-                                 .recovery_threshold = 2.0f,
-                                 .recovery_interval = 6,
-                                 .floor_action = FloorAction::error,
-                                 .floor_patience = 8,
-                                 .history_capacity = 9};
-  const gsc_scaler_options expected = {sizeof(gsc_scaler_options),
-                                       GSC_SCALER_GROW_ON_EQUAL | GSC_SCALER_FLOOR_EXCLUSIVE,
-                                       3.0f,
-                                       0.25f,
-                                       1024.0f,
-                                       7,
-                                       4.0,
-                                       0.75,
-                                       0,
-                                       5,
-                                       GSC_REFILL_CONSECUTIVE,
-                                       GSC_GROWTH_FIRST_ONE_LATER,
-                                       0.125,
-                                       2.0f,
-                                       6,
-                                       GSC_FLOOR_ERROR,
-                                       8,
-                                       9,
-                                       0};
-  EXPECT_TRUE(same_bytes(options.to_c(), expected));
-  EXPECT_TRUE(same_bytes(ScalerOptions::from_c(expected).to_c(), expected));
+  auto given = distinct<gsc_scaler_options>();
+  given.enabled = 0;
+  EXPECT_TRUE(same_bytes(ScalerOptions::from_c(given).to_c(), given));
+  EXPECT_EQ((ScalerOptions{.init_scale = 3.0f}.to_c().init_scale), 3.0f);
 }
 
 TEST(ScalerOptions, EveryPresetIsTheCPreset) {
@@ -124,60 +102,9 @@ TEST(OptimizerOptions, DefaultsAreThoseOfTheKind) {
 }
 
 TEST(OptimizerOptions, EveryFieldArrivesAndReturns) {
-  const OptimizerOptions options = {.kind = OptimizerKind::adam,
-                                    .flags = GSC_OPTIMIZER_AMSGRAD,
-                                    .state_format = StateFormat::bits8,
-                                    .lr = 1.0,
-                                    .beta1 = 0.5,
-                                    .beta2 = 0.25,
-                                    .eps = 0.125,
-                                    .weight_decay = 2.0,
-                                    .momentum = 3.0,
-                                    .dampening = 4.0,
-                                    .lr_decay = 5.0,
-                                    .initial_accumulator_value = 6.0,
-                                    .seed = 7,
-                                    .master_format = MasterFormat::split8,
-                                    .alpha = 0.75,
-                                    .rho = 0.625,
-                                    .momentum_decay = 8.0,
-                                    .eps_root = 9.0,
-                                    .beta3 = 0.375,
-                                    .warmup_steps = 10,
-                                    .beta3_warmup = 11,
-                                    .weight_step_power = 12.0,
-                                    .weight_lr_power = 13.0,
-                                    .trust_coefficient = 14.0,
-                                    .ema_decay = 0.875};
-  const gsc_optimizer_options expected = {sizeof(gsc_optimizer_options),
-                                          GSC_OPTIMIZER_AMSGRAD,
-                                          GSC_ADAM,
-                                          GSC_STATE_BITS8,
-                                          1.0,
-                                          0.5,
-                                          0.25,
-                                          0.125,
-                                          2.0,
-                                          3.0,
-                                          4.0,
-                                          5.0,
-                                          6.0,
-                                          7,
-                                          GSC_MASTER_SPLIT8,
-                                          0,
-                                          0.75,
-                                          0.625,
-                                          8.0,
-                                          9.0,
-                                          0.375,
-                                          10,
-                                          11,
-                                          12.0,
-                                          13.0,
-                                          14.0,
-                                          0.875};
-  EXPECT_TRUE(same_bytes(options.to_c(), expected));
-  EXPECT_TRUE(same_bytes(OptimizerOptions::from_c(expected).to_c(), expected));
+  const auto given = distinct<gsc_optimizer_options>();
+  EXPECT_TRUE(same_bytes(OptimizerOptions::from_c(given).to_c(), given));
+  EXPECT_EQ((OptimizerOptions{.lr = 3.0}.to_c().lr), 3.0);
 }
 
 TEST(OptimizerOptions, UnknownKindThrows) {

@@ -364,7 +364,7 @@ class Program(World):
         grads = o.grads
         if grads.used:
             return
-        inv = np.array([self.pick([1.0, 0.5, 2.0 ** -10, 1 / 3, -1.0, math.inf])], np.float32)
+        inv = np.array([self.pick([1.0, 0.5, 2.0 ** -10, 1 / 3, 0.0, -1.0, math.inf, math.nan])], np.float32)
         found = np.array([self.pick([0.0, 0.0, 1.0, 2.0])], np.float32)
         pass_inv, pass_found = self.chance(0.8), self.chance(0.8)
         skip = pass_found and found[0] != 0

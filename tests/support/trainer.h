@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A small training set-up for the tests: parameters, gradients, an optional 16-bit model copy and one optimizer over
-// them, on one CPU context. Takes snapshots of all bytes that a step may write, and judges a step by the oracle.
+// them, on one CPU context. Takes snapshots of all bytes that a step may write, and judges a step by the page's formulas.
 #ifndef GRADSCALER_TESTS_SUPPORT_TRAINER_H
 #define GRADSCALER_TESTS_SUPPORT_TRAINER_H
 #include <string>
@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "tests/support/objects.h"
-#include "tests/support/optimizer_oracle.h"
-#include "tests/support/oracle.h"
+#include "tests/support/page_formulas.h"
 
 namespace gsc_test {
 
@@ -67,7 +66,7 @@ class Trainer {
     EXPECT_GE(group, 1);
     for (int64_t i = first; i < first + count; ++i) group_of_[i] = options;
   }
-  /// Tells the oracle, not the library, what the options of every tensor are from now on.
+  /// Tells the page, not the library, what the options of every tensor are from now on.
   void assume_options(const gsc_optimizer_options &options) { group_of_.assign(group_of_.size(), options); }
 
   /// Gradients in +-magnitude times `factor`, stored in their dtypes; one in eight is zero.
@@ -91,6 +90,13 @@ class Trainer {
     EXPECT_GSC_OK(gsc_optimizer_get_state(get(), slot, &list, nullptr));
     EXPECT_GSC_OK(gsc_tensor_list_get_tensor(list, static_cast<int64_t>(index), &tensor));
     return tensor;
+  }
+
+  /// The steps of each tensor.
+  std::vector<int64_t> tensor_steps() const {
+    std::vector<int64_t> steps(params_.size(), -1);
+    EXPECT_GSC_OK(gsc_optimizer_get_tensor_steps_sync(get(), steps.data(), std::ssize(steps), nullptr));
+    return steps;
   }
 
   Snapshot snapshot() const {
@@ -117,83 +123,121 @@ class Trainer {
     return true;
   }
 
-  /// Runs `step` and compares params, state and model copy with the oracle's step from the same start. The gradient
-  /// that the optimizer sees is the stored one times `inverse`, times `clip` where that is not 1, clamped to `limit`.
-  template <typename Step>
-  void expect_step_matches(Step &&step, double inverse = 1.0, double clip = 1.0, double limit = kInf) {
-    const int32_t arithmetic = spec_.param_dtype == GSC_FP64 ? GSC_FP64 : GSC_FP32;
-    std::vector<std::vector<Element>> before;
-    std::vector<std::vector<Real>> gradients;
+  /// Runs `step` and compares params, state and model copy with the page's step from the same start; tensors whose count
+  /// of steps does not change must not either. The gradient that the optimizer sees is the stored one times `inverse`,
+  /// times what `clip` gives after the step, clamped to `limit`.
+  template <typename Step, typename Clip = float (*)()>
+  void expect_step_matches(
+      Step &&step, float inverse = 1.0f, double limit = kInf, const Clip &clip = [] { return 1.0f; }) {
+    if (spec_.param_dtype == GSC_FP64) return expect_match<double>(step, inverse, limit, clip);
+    expect_match<float>(step, inverse, limit, clip);
+  }
+
+ private:
+  template <typename T, typename Step, typename Clip>
+  void expect_match(Step &&step, float inverse, double limit, const Clip &clip) {
+    std::vector<PageTensor<T>> before;
+    std::vector<std::vector<double>> gradients;
     for (size_t t = 0; t < params_.size(); ++t) {
-      before.push_back(elements(t));
-      gradients.push_back(gradients_of(t, arithmetic, inverse, clip, limit));
+      before.push_back(tensor<T>(t));
+      gradients.push_back(grads_[t].values());
     }
-    const int64_t applied = applied_steps(optimizer_);
+    const Snapshot start = snapshot();
+    const std::vector<int64_t> steps = tensor_steps();
     ASSERT_GSC_OK(step());
-    ASSERT_EQ(applied_steps(optimizer_), applied + 1);
+    ASSERT_EQ(applied_steps(optimizer_), start.applied + 1);
+    const Snapshot end = snapshot();
+    const float factor = clip();
     for (size_t t = 0; t < params_.size(); ++t) {
-      OptimizerOracle(group_of_[t], arithmetic, applied + 1).step(before[t], gradients[t]);
-      compare(t, before[t]);
-      if (::testing::Test::HasFailure()) return;
+      if (tensor_steps()[t] == steps[t]) {  // absent
+        ASSERT_TRUE(end.params[t] == start.params[t] && end.grads[t] == start.grads[t]) << t;
+        ASSERT_TRUE(copies_.empty() || end.copies[t] == start.copies[t]) << t;
+        for (size_t k = t; k < end.state.size(); k += params_.size()) ASSERT_EQ(end.state[k], start.state[k]) << t;
+        continue;
+      }
+      std::vector<T> used;
+      for (const double g : gradients[t]) used.push_back(gradient<T>(g, grads_[t].dtype(), inverse, factor, limit));
+      PageTensor<T> expected = before[t];
+      Page<T> page(group_of_[t], steps[t] + 1);
+      page.step(expected, std::move(used));
+      for (size_t i = 0; spec_.copy_dtype != 0 && i < expected.p.size(); ++i) {
+        expect_number(copies_[t].get(static_cast<int64_t>(i)), expected.p[i], before[t].p[i], spec_.copy_dtype, "copy");
+      }
+      for (T &p : expected.p) p = static_cast<T>(round_to(static_cast<double>(p), spec_.param_dtype));
+      compare(t, before[t], expected, page);
+      if (::testing::Test::HasFailure()) {
+        ADD_FAILURE() << "tensor " << t << " of " << params_[t].count() << " elements";
+        return;
+      }
     }
     EXPECT_TRUE(guards_intact());
   }
 
- private:
-  std::vector<Element> elements(size_t t) const {
-    std::vector<Element> result(static_cast<size_t>(params_[t].count()));
-    const int32_t slot_count = slots();
-    for (size_t i = 0; i < result.size(); ++i) result[i].param.v = params_[t].get(static_cast<int64_t>(i));
-    for (int32_t slot = 0; slot < slot_count; ++slot) {
+  template <typename T>
+  PageTensor<T> tensor(size_t t) const {
+    PageTensor<T> result;
+    for (const double p : params_[t].values()) result.p.push_back(static_cast<T>(p));
+    for (int32_t slot = 0; slot < slots(); ++slot) {
       const gsc_tensor state = state_tensor(slot, t);
-      const auto *first = static_cast<const unsigned char *>(state.data);
-      const int64_t numbers = numbers_of(spec_.options.kind, slot);
-      for (size_t i = 0; i < result.size(); ++i) {
-        const unsigned char *address = first + (numbers > 0 ? 0 : static_cast<int64_t>(i) * dtype_size(state.dtype));
-        result[i].state[slot].v = load(address, state.dtype);
-        if (numbers == 2) result[i].weight_sum = load(first + dtype_size(state.dtype), state.dtype);
+      const bool is_ema = spec_.options.ema_decay > 0.0 && slot + 1 == slots();
+      for (int64_t i = 0; i < state.count; ++i) {
+        const double value =
+            load(static_cast<const unsigned char *>(state.data) + i * dtype_size(state.dtype), state.dtype);
+        if (numbers_of(spec_.options.kind, slot) > 0 && !is_ema) {
+          result.numbers[i] = value;
+        } else {
+          (is_ema ? result.ema : result.s[slot]).push_back(static_cast<T>(value));
+        }
       }
     }
     return result;
   }
 
-  std::vector<Real> gradients_of(size_t t, int32_t arithmetic, double inverse, double clip, double limit) const {
-    const Arithmetic f(arithmetic);
-    std::vector<Real> result(static_cast<size_t>(grads_[t].count()));
-    for (size_t i = 0; i < result.size(); ++i) {
-      Real g = f.exact(grads_[t].get(static_cast<int64_t>(i)));
-      if (grads_[t].dtype() == GSC_FP64) g.e = std::fabs(g.v) * std::ldexp(1.0, -format_of(arithmetic).precision);
-      if (inverse != 1.0) g = f.mul(g, f.constant(inverse));
-      // The factor depends on the norm, which has a separate error.
-      if (clip != 1.0) g = f.mul(g, {clip, clip * kNormTolerance});
-      g.v = std::clamp(g.v, -limit, limit);
-      result[i] = g;
-    }
-    return result;
+  /// In fp32, or fp64 if it is stored so.
+  template <typename T>
+  static T gradient(double stored, int32_t dtype, float inverse, float clip, double limit) {
+    const auto prepared = [&](auto g) {
+      using G = decltype(g);
+      const G scaled = times(times(g, static_cast<G>(inverse)), static_cast<G>(clip));
+      return static_cast<T>(std::clamp(scaled, static_cast<G>(-limit), static_cast<G>(limit)));
+    };
+    return dtype == GSC_FP64 ? prepared(stored) : prepared(static_cast<float>(stored));
   }
 
-  /// Twice the bound: the library may write the same formula in another order.
-  static double allowed(const Real &expected, int32_t dtype) {
-    const bool narrow = dtype == GSC_FP16 || dtype == GSC_BF16;
-    return 2.0 * expected.e + (narrow ? 0.5 * ulp(std::fabs(expected.v) + 2.0 * expected.e, dtype) : 0.0);
+  /// The same bits; with norms, whose sums have another order, within a few units of what the step has changed and of the
+  /// number itself. (In fp32 norms are fp64 and show little.)
+  template <typename T>
+  void expect_number(double got, T exact, T before, int32_t dtype, const char *what) const {
+    const double wide = static_cast<double>(exact), expected = round_to(wide, dtype);
+    if (!has_norms(spec_.options.kind)) {
+      ASSERT_TRUE(std::isnan(expected) ? std::isnan(got)
+                                       : got == expected && std::signbit(got) == std::signbit(expected))
+          << what << ": " << got << ", on the page " << expected;
+      return;
+    }
+    const double change = wide - static_cast<double>(before);
+    const double allowed = spec_.param_dtype == GSC_FP64
+                               ? 1e-12 * std::max(std::fabs(wide), std::fabs(change))
+                               : 16.0 * ulp(change, GSC_FP32) + ulp(wide, GSC_FP32) + ulp(wide, dtype);
+    ASSERT_NEAR(got, wide, allowed) << what;
   }
 
-  void compare(size_t t, const std::vector<Element> &expected) {
-    const int32_t slot_count = slots();
-    const std::vector<Element> got = elements(t);
-    for (size_t i = 0; i < expected.size(); ++i) {
-      const auto where = [&] { return text("tensor ", t, " element ", i); };
-      ASSERT_NEAR(got[i].param.v, expected[i].param.v, allowed(expected[i].param, spec_.param_dtype)) << where();
-      for (int32_t slot = 0; slot < slot_count; ++slot) {
-        const Real &state = expected[i].state[slot];
-        ASSERT_NEAR(got[i].state[slot].v, state.v, allowed(state, GSC_FP32)) << where() << " slot " << slot;
-      }
-      ASSERT_NEAR(got[i].weight_sum, expected[i].weight_sum, 1e-12 * expected[i].weight_sum) << where();
-      if (spec_.copy_dtype != 0) {
-        const int64_t index = static_cast<int64_t>(i);
-        ASSERT_EQ(copies_[t].get(index), round_to(params_[t].get(index), spec_.copy_dtype)) << where() << " model copy";
+  template <typename T>
+  void compare(size_t t, const PageTensor<T> &before, PageTensor<T> &expected, const Page<T> &page) {
+    const PageTensor<T> got = tensor<T>(t);
+    const int32_t arithmetic = spec_.param_dtype == GSC_FP64 ? GSC_FP64 : GSC_FP32;
+    for (size_t i = 0; i < expected.p.size(); ++i) {
+      expect_number(static_cast<double>(got.p[i]), expected.p[i], before.p[i], spec_.param_dtype, "parameter");
+      for (size_t k = 0; k < 3; ++k) {
+        if (expected.s[k].empty()) continue;
+        expect_number(static_cast<double>(got.s[k][i]), expected.s[k][i], before.s[k][i], arithmetic, "state");
       }
     }
+    expected.p = got.p;
+    page.average(expected);
+    for (size_t i = 0; i < expected.ema.size(); ++i) ASSERT_EQ(got.ema[i], expected.ema[i]) << "average of " << i;
+    for (size_t k = 0; k < 2 && !expected.p.empty(); ++k)
+      ASSERT_NEAR(got.numbers[k], expected.numbers[k], 1e-12 * expected.numbers[k]);
   }
 
   TrainerSpec spec_;

@@ -34,8 +34,8 @@ def panel(curves, top, height, low, high, steps, marks):
     def x(step):
         return LEFT + step / steps * (WIDTH - LEFT - RIGHT)
 
-    parts = [f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(mark):.1f}" y2="{y(mark):.1f}" stroke="#ddd"/>'
-             f'<text x="{LEFT - 6}" y="{y(mark) + 4:.1f}" text-anchor="end">{mark:g}</text>' for mark in marks]
+    parts = [f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(mark):.0f}" y2="{y(mark):.0f}" stroke="#ddd"/>'
+             f'<text x="{LEFT - 6}" y="{y(mark) + 4:.0f}" text-anchor="end">{mark:g}</text>' for mark in marks]
     for points, colour, width in curves:
         path = " ".join(f"{x(step):.0f},{y(value):.0f}" for step, value in points)
         parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="{width}" points="{path}"/>')

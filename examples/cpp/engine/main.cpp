@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A host shaped like a game engine: it loads the library at run time, lends it its job system and an arena with a hard
+// A host shaped like a game engine: it loads the library at run time, lends it its job system and memory with a hard
 // limit, trains a policy within a part of each frame, and reloads the library between frames. Prints a table of frame
 // times. --check also compares with a plain run and fails unless every bit is the same and no frame has allocated.
 #include <gradscaler/loader.h>
@@ -9,9 +9,9 @@
 #include <cstring>
 #include <string>
 
-#include "arena.h"
 #include "frame_times.h"
 #include "job_system.h"
+#include "memory_budget.h"
 #include "plain_run.h"
 #include "scene.h"
 #include "training.h"
@@ -27,7 +27,7 @@ struct Arguments {
   int64_t steps = 150;
   double budget_us = 2000.0;  ///< of a frame's 16.7 ms
   int reload_every = 100;     ///< frames; 0: never
-  int64_t arena_kib = 16384;
+  int64_t memory_kib = 16384;
   bool check = false;
 };
 
@@ -76,7 +76,7 @@ struct Totals {
 
 /// The main loop. Allocations are counted in all frames but those of the first whole step and of the one after a reload,
 /// in which the library makes room for its plans.
-bool run_frames(const Arguments &arguments, Plugin &plugin, engine::JobSystem &jobs, engine::Arena &arena,
+bool run_frames(const Arguments &arguments, Plugin &plugin, engine::JobSystem &jobs, engine::MemoryBudget &memory,
                 Training &training, Totals &totals) {
   engine::Scene scene;
   const size_t room = 100000;
@@ -85,7 +85,7 @@ bool run_frames(const Arguments &arguments, Plugin &plugin, engine::JobSystem &j
   int64_t settled = 1;  // steps; the library has made its plans once one whole step is done
   while (training.steps() < arguments.steps) {
     if (totals.first_loss == 0.0) totals.first_loss = training.loss();
-    const int64_t requests = arena.requests(), before = training.steps();
+    const int64_t requests = memory.requests(), before = training.steps();
     const Clock::time_point start = Clock::now();
     scene.update(jobs);
     const double scene_ms = ms_since(start);
@@ -93,7 +93,7 @@ bool run_frames(const Arguments &arguments, Plugin &plugin, engine::JobSystem &j
     const double frame_ms = ms_since(start);
     if (before > settled) {
       ++totals.counted;
-      totals.requests += arena.requests() - requests;
+      totals.requests += memory.requests() - requests;
     }
     scene_times.add(scene_ms);
     training_times.add(frame_ms - scene_ms);
@@ -119,22 +119,22 @@ bool run_frames(const Arguments &arguments, Plugin &plugin, engine::JobSystem &j
   return true;
 }
 
-/// Arenas that are too small, by a little and by much: a sentence, the library's or the host's, and nothing left.
+/// Limits that are too small, by a little and by much: a sentence, the library's or the host's, and nothing left.
 bool limit_is_an_error(Plugin &plugin, engine::JobSystem &jobs, int64_t enough) {
   for (const int64_t tenths : {9, 8, 7, 6, 5}) {
-    engine::Arena small(enough * tenths / 10);
+    engine::MemoryBudget small(enough * tenths / 10);
     {
       Training training(small.hooks());
-      if (training.open(plugin.library.api, options_for(jobs))) return say("the arena's limit was not noticed");
+      if (training.open(plugin.library.api, options_for(jobs))) return say("the limit of memory was not noticed");
       std::printf("with %lld KiB: %s\n", static_cast<long long>(small.limit() / 1024), training.error());
-      if (std::strstr(training.error(), "memory") == nullptr) return say("the arena's limit was not named");
+      if (std::strstr(training.error(), "memory") == nullptr) return say("the limit of memory was not named");
     }
-    if (small.used() != 0) return say("a failure left something in the arena");
+    if (small.used() != 0) return say("a failure left memory allocated");
   }
   return true;
 }
 
-bool check(const Arguments &arguments, Plugin &plugin, engine::JobSystem &jobs, const engine::Arena &arena,
+bool check(const Arguments &arguments, Plugin &plugin, engine::JobSystem &jobs, const engine::MemoryBudget &memory,
            const Training &training, const Totals &totals) {
   if (totals.counted == 0 && arguments.reload_every != 1) return say("no frame was looked at for allocations");
   if (totals.requests != 0) return say("a frame has allocated");
@@ -142,20 +142,20 @@ bool check(const Arguments &arguments, Plugin &plugin, engine::JobSystem &jobs, 
   if (arguments.reload_every > 0 && totals.reloads == 0) return say("there was no reload");
   if (training.skipped() == 0) return say("no step was skipped, although the scale began too high");
   if (!(training.loss() < 0.25 * totals.first_loss)) return say("the loss has not fallen");
-  if (!limit_is_an_error(plugin, jobs, arena.peak())) return false;
+  if (!limit_is_an_error(plugin, jobs, memory.peak())) return false;
   const char *difference = engine::difference_from_plain_run(plugin.library.api, training);
   return difference == nullptr || say(difference);
 }
 
 bool run(const Arguments &arguments) {
   engine::JobSystem jobs(3);
-  engine::Arena arena(arguments.arena_kib * 1024);
+  engine::MemoryBudget memory(arguments.memory_kib * 1024);
   Plugin plugin{arguments.library};
   Totals totals;
-  Training training(arena.hooks());
+  Training training(memory.hooks());
   if (!plugin.load()) return false;
   bool ok = training.open(plugin.library.api, options_for(jobs)) || say(training.error());
-  ok = ok && run_frames(arguments, plugin, jobs, arena, training, totals);
+  ok = ok && run_frames(arguments, plugin, jobs, memory, training, totals);
   if (ok) {
     std::printf("\n%lld steps in %lld frames of %.1f ms for training, %lld skipped, %lld reloads; scale %g\n",
                 static_cast<long long>(training.steps()), static_cast<long long>(totals.frames),
@@ -163,12 +163,12 @@ bool run(const Arguments &arguments) {
                 static_cast<long long>(totals.reloads), double{training.scale()});
     std::printf("loss %.4f to %.4f; the longest slice of an optimizer's step took %.3f ms\n", totals.first_loss,
                 training.loss(), training.worst_step_ms());
-    std::printf("arena: %lld of %lld KiB at most; %lld requests in %lld settled frames\n",
-                static_cast<long long>(arena.peak() / 1024), static_cast<long long>(arena.limit() / 1024),
+    std::printf("memory: %lld of %lld KiB at most; %lld requests in %lld settled frames\n",
+                static_cast<long long>(memory.peak() / 1024), static_cast<long long>(memory.limit() / 1024),
                 static_cast<long long>(totals.requests), static_cast<long long>(totals.counted));
     std::printf("jobs: %d threads, %lld parallel regions\n", jobs.threads(),
                 static_cast<long long>(jobs.parallel_fors()));
-    if (arguments.check) ok = check(arguments, plugin, jobs, arena, training, totals);
+    if (arguments.check) ok = check(arguments, plugin, jobs, memory, training, totals);
   }
   training.close();
   return plugin.unload() && ok;
@@ -194,12 +194,12 @@ int main(int argc, char **argv) {
       arguments.budget_us = std::atof(value);
     } else if (value != nullptr && name == "--reload-every") {
       arguments.reload_every = std::atoi(value);
-    } else if (value != nullptr && name == "--arena-kib") {
-      arguments.arena_kib = std::atoll(value);
+    } else if (value != nullptr && name == "--memory-kib") {
+      arguments.memory_kib = std::atoll(value);
     } else {
       std::fprintf(stderr,
                    "usage: engine [--library FILE] [--steps N] [--budget-us N] [--reload-every FRAMES] "
-                   "[--arena-kib N] [--check]\n");
+                   "[--memory-kib N] [--check]\n");
       return 2;
     }
   }

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "arena.h"
+#include "memory_budget.h"
 
 namespace engine {
 namespace {
@@ -15,7 +15,8 @@ bool same(const gsc_tensor &a, const gsc_tensor &b, int64_t size) {
 }  // namespace
 
 const char *difference_from_plain_run(const gsc_api *api, const Training &split) {
-  Training plain(system_memory(), INT64_MAX);  // whole steps
+  MemoryBudget memory(INT64_MAX);
+  Training plain(memory.hooks(), INT64_MAX);  // whole steps
   gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
   options.num_threads = 1;
   if (!plain.open(api, options)) return "the plain run cannot begin";

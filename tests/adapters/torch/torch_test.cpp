@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The adapter of libtorch against libtorch itself and, by the file that reference.py writes, against PyTorch in
-// Python. One translation unit: the headers of libtorch take half a minute.
+// The adapter of libtorch against libtorch itself. One translation unit: the headers of libtorch take half a minute.
 #include <gtest/gtest.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <gradscaler/adapters/torch.hpp>
 #include <optional>
 #include <sstream>
 
-#include "examples/cpp/torch/autocast.hpp"
 #include "tests/adapters/torch/refused.h"
 
 namespace {
@@ -59,125 +55,6 @@ void set_grads(
     a[i].mutable_grad() = present(i) ? grad.clone() : at::Tensor();
     b[i].mutable_grad() = present(i) ? grad.clone() : at::Tensor();
   }
-}
-
-// --------------------------------------------------------------------------------------------- beside Python
-
-/// The file of reference.py, number by number.
-class Reference {
- public:
-  Reference() {
-    if (const char *path = std::getenv("GSC_TORCH_REFERENCE")) file_ = std::fopen(path, "rb");
-  }
-  ~Reference() {
-    if (file_ != nullptr) std::fclose(file_);
-  }
-  at::Tensor read(at::IntArrayRef sizes) {
-    at::Tensor numbers = at::empty(sizes);
-    const auto count = static_cast<std::size_t>(numbers.numel());
-    if (file_ == nullptr || std::fread(numbers.data_ptr(), 4, count, file_) != count) {
-      throw std::runtime_error("the file that GSC_TORCH_REFERENCE names is too short, or not there");
-    }
-    return numbers;
-  }
-  float number() { return read({1}).item<float>(); }
-  int64_t size() { return static_cast<int64_t>(number()); }
-
- private:
-  std::FILE *file_ = nullptr;
-};
-
-class BesidePython : public testing::Test {
- protected:
-  void SetUp() override {
-    if (std::getenv("GSC_TORCH_REFERENCE") == nullptr) GTEST_SKIP() << "there is no PyTorch in Python to compare with";
-    at::set_num_threads(1);
-    steps_ = reference_.size();
-    const int64_t rows = reference_.size(), pixels = reference_.size(), width = reference_.size(),
-                  classes = reference_.size();
-    fuses_ = reference_.number() != 0;
-    initial_ = {reference_.read({width, pixels}), reference_.read({width}), reference_.read({classes, width}),
-                reference_.read({classes})};
-    for (int64_t step = 0; step < steps_; ++step) {
-      pixels_.push_back(reference_.read({rows, pixels}));
-      labels_.push_back(reference_.read({rows}).to(at::kLong));
-    }
-  }
-
-  at::Tensor loss(const std::vector<at::Tensor> &w, int64_t step) const {
-    const Autocast autocast(at::kCPU, at::kHalf);
-    const auto i = static_cast<std::size_t>(step);
-    const at::Tensor hidden = at::relu(at::linear(pixels_[i], w[0], w[1]));
-    return at::cross_entropy_loss(at::linear(hidden, w[2], w[3]).to(at::kFloat), labels_[i]);
-  }
-
-  /// Trains as reference.py does, each optimizer on separate weights, and compares every step with the file.
-  template <class... Optimizers, class Options>
-  void repeat(const Options &options) {
-    (optimizers_.push_back(make<Optimizers>(options)), ...);
-    for (int64_t step = 0; step < steps_; ++step) {
-      const float expected_loss = reference_.number();
-      const bool skipped = reference_.number() != 0;
-      const float scale = reference_.number();
-      std::vector<at::Tensor> expected;
-      for (const at::Tensor &weight : initial_) expected.push_back(reference_.read(weight.sizes()));
-      for (Run &run : optimizers_) {
-        run.optimizer->zero_grad();
-        const at::Tensor found = loss(run.weights, step);
-        ASSERT_EQ(found.item<float>(), expected_loss) << "step " << step;
-        run.scaler->scale(found).backward();
-        run.scaler->step(*run.optimizer);
-        run.scaler->update();
-        ASSERT_EQ(run.scaler->native().get_report_sync().consecutive_skips > 0, skipped) << "step " << step;
-        ASSERT_EQ(run.scaler->get_scale(), scale) << "step " << step;
-        for (std::size_t i = 0; i < expected.size(); ++i) {
-          ASSERT_TRUE(same_bits(run.weights[i], expected[i])) << "step " << step << ", weight " << i;
-        }
-      }
-      skips_ += skipped;
-    }
-  }
-  void skip_run() {
-    for (int64_t step = 0; step < steps_; ++step) {
-      reference_.read({3});
-      for (const at::Tensor &weight : initial_) reference_.read(weight.sizes());
-    }
-  }
-
-  int64_t skips_ = 0;
-  bool fuses_ = false;
-
- private:
-  struct Run {
-    std::vector<at::Tensor> weights;
-    std::unique_ptr<torch::optim::Optimizer> optimizer;
-    std::unique_ptr<gt::GradScaler> scaler;
-  };
-  template <class Optimizer, class Options>
-  Run make(const Options &options) {
-    Run run{copies_of(initial_), nullptr, nullptr};
-    run.optimizer = std::make_unique<Optimizer>(run.weights, options);
-    run.scaler = std::make_unique<gt::GradScaler>(
-        at::kCPU, gradscaler::ScalerOptions{.init_scale = 0x1p24f, .growth_interval = 6});
-    return run;
-  }
-
-  Reference reference_;
-  int64_t steps_ = 0;
-  std::vector<at::Tensor> initial_, pixels_, labels_;
-  std::vector<Run> optimizers_;
-};
-
-TEST_F(BesidePython, SgdOfLibtorchAndOurs) {
-  repeat<torch::optim::SGD, gt::SGD>(SGDOptions(0.05).momentum(0.9).dampening(0.1).weight_decay(1e-3));
-  EXPECT_GE(skips_, 5);
-}
-
-TEST_F(BesidePython, AdamW) {
-  if (!fuses_) GTEST_SKIP() << "PyTorch's code for this processor does not fuse multiplication and addition";
-  skip_run();
-  repeat<gt::AdamW>(AdamWOptions(3e-3).weight_decay(0.1));
-  EXPECT_GE(skips_, 5);
 }
 
 // --------------------------------------------------------------------------------------------- the scaler
@@ -812,22 +689,6 @@ TEST(TorchFormats, AbsentGradientsDoNotMoveTheRandomBits) {
   }
   EXPECT_TRUE(same_bits(one.params[1], two.params[1]));
   EXPECT_TRUE(same_bits(one.params[2], two.params[2]));
-}
-
-TEST(TorchFormats, UnderAScaler) {
-  const Format format{gradscaler::StateFormat::bits8, gradscaler::MasterFormat::split16};
-  Problem problem;
-  gt::AdamW adamw(problem.params, AdamWOptions(2e-2).weight_decay(0.0), format.options());
-  gt::GradScaler scaler(at::kCPU, {.init_scale = 8.0f, .growth_interval = 20});
-  for (int step = 0; step < 100; ++step) {
-    problem.set_grads(scaler.get_scale());
-    if (step == 50) problem.params[1].mutable_grad()[0][0] = INFINITY;
-    scaler.step(adamw);
-    scaler.update();
-  }
-  EXPECT_LE(problem.error(), 0.06);
-  archive_of(adamw);
-  EXPECT_EQ(static_cast<torch::optim::AdamWParamState &>(*adamw.state().begin()->second).step(), 99);
 }
 
 }  // namespace
