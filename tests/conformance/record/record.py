@@ -9,7 +9,7 @@ of the same project a class in it, such as apex_hysteresis in apex.py, with
     SOURCE     where the rule is: package and class, or file of the project
     version()  what was run
     PRESET     name of the preset
-    CASES      [(name, options, seeds, steps)], the options over the preset, written as in the scenario files
+    CASES      [(name, options, seeds, steps)], the options over the preset, written as in the golden files
     trajectory(options, overflows)  the scales after each update; fewer if the system gives up
 """
 
