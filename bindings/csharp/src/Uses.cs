@@ -55,10 +55,7 @@ namespace Gradscaler
       }
     }
 
-    internal bool IsClosed
-    {
-      get { return (Volatile.Read(ref state) & ClosedBit) != 0; }
-    }
+    internal bool IsClosed => (Volatile.Read(ref state) & ClosedBit) != 0;
 
     /// <summary>Does nothing the second time.</summary>
     internal void Close()
