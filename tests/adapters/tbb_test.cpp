@@ -98,32 +98,6 @@ TEST_F(Tbb, NoOtherTaskInsideACall) {
   EXPECT_EQ(nested, 0);
 }
 
-/// A step as tasks of the program's graph, which hold no thread between slices.
-TEST_F(Tbb, AStepAsTasks) {
-  const Context context = make_context(1);
-  const TrainerSpec spec{.options = optimizer_options(GSC_LAMB), .counts = {70000, 300, 40000}};
-  Trainer whole(context, spec), sliced(context, spec);
-  const Scaler reference = make_scaler(context, 8.0F);
-  gradscaler::GradScaler scaler = gradscaler::GradScaler::adopt(make_scaler(context, 8.0F).release());
-  auto optimizer = gradscaler::Optimizer::adopt(
-      make_optimizer(context, spec.options, make_list(context, sliced.params()), make_list(context, sliced.grads()))
-          .release());
-  Random random(1), same(1);
-  for (int step = 0; step < 3; ++step) {
-    whole.fill_grads(random, 1.0, 8.0);
-    sliced.fill_grads(same, 1.0, 8.0);
-    ASSERT_GSC_OK(gsc_scaler_step_and_update(reference.get(), whole.get(), nullptr));
-    tbb::task_group group;
-    std::function<void()> slice = [&] {
-      if (scaler.step_slice(optimizer, 1 << 18) > 0) group.run(slice);
-    };
-    for (int i = 0; i < 4; ++i) group.run(slice);
-    group.wait();  // or a continuation of yours
-    scaler.update();
-    ASSERT_EQ(sliced.snapshot().params, whole.snapshot().params);
-  }
-}
-
 TEST_F(Tbb, CancelledTaskFinishesItsCall) {
   const Context context = make_context(tbb_options());
   const Snapshot expected = train(context, GSC_ADAMW, 3);

@@ -295,7 +295,7 @@ class World:
 
     def make_optimizer(self):
         lib, pick = self.lib, self.pick
-        sizes = pick([[1, 2, 3, 17], [64, 100], [0, 5, 40, 129], [700, 33], [1000, 2047, 6000]])
+        sizes = pick([[1, 2, 3, 17], [64, 100], [0, 5, 40, 129], [700, 33], [1000, 2047, 6000], [17000, 3]])
         counts = [pick(sizes) for _ in range(pick([1, 2, 3, 6]))]
         state_format, master_format = pick([0, 0, 0, 1, 2]), pick([0, 0, 0, 1, 2, 3])
         usual = [1, 2, 3, 3, 3, 4][:2 if master_format else 5 if state_format else 6]
