@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// XLA FFI handlers over the C ABI, for the CPU and CUDA: unscale and check, the update of a scale by PyTorch's rule, an
-// optimizer step, and the conversion of its state. Outputs alias the operands that they replace, except those of a
-// conversion; XLA copies an operand first where it is still needed. Only one context per device is kept between calls,
-// so handlers may run concurrently. gradscaler/jax/ defines the operands; the ABI is in xla_ffi.h.
+// XLA FFI handlers over gradscaler.hpp, for the CPU and CUDA: unscale and check, the update of a scale by PyTorch's
+// rule, an optimizer step, and the conversion of its state. Outputs alias the operands that they replace, except those
+// of a conversion; XLA copies an operand first where it is still needed. Only one context per device is kept between
+// calls, so handlers may run concurrently. gradscaler/jax/ defines the operands; the ABI is in xla_ffi.h.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <new>
 #include <string>
@@ -16,40 +15,24 @@
 #include <utility>
 #include <vector>
 
-#include "gradscaler/gradscaler.h"
+#include "gradscaler/gradscaler.hpp"
 #include "xla_ffi.h"
 
 namespace {
 
-struct Failure {
-  xla_ffi::ErrorCode code;
-  std::string message;
-};
-
 void require(bool condition, const char *message) {
-  if (!condition) throw Failure{xla_ffi::kInvalidArgument, message};
-}
-
-void check(gsc_status status) {
-  if (status == GSC_OK) return;
-  const bool callers = status == GSC_ERROR_INVALID_ARGUMENT;
-  throw Failure{callers ? xla_ffi::kInvalidArgument : xla_ffi::kInternal, gsc_error_get_message()};
+  if (!condition) throw gradscaler::Error(GSC_ERROR_INVALID_ARGUMENT, message);
 }
 
 // A device with all its threads, opened by the first call and kept: a library in use is not unloaded.
-gsc_context *context_of(int32_t device_type, int32_t device_index) {
+const gradscaler::Context &context_of(gradscaler::DeviceType type, int32_t index) {
   static std::mutex mutex;
-  static auto &contexts = *new std::map<std::pair<int32_t, int32_t>, gsc_context *>;
+  static auto &contexts = *new std::map<std::pair<gradscaler::DeviceType, int32_t>, gradscaler::Context>;
   const std::lock_guard<std::mutex> lock(mutex);
-  gsc_context *&context = contexts[{device_type, device_index}];
-  if (context == nullptr) {
-    gsc_context_options options;
-    check(gsc_context_options_init(&options, sizeof options));
-    options.device_type = device_type;
-    options.device_index = device_index;
-    check(gsc_context_create(&options, &context));
-  }
-  return context;
+  const auto found = contexts.find({type, index});
+  if (found != contexts.end()) return found->second;
+  return contexts.emplace(std::pair(type, index), gradscaler::Context({.device_type = type, .device_index = index}))
+      .first->second;
 }
 
 int32_t dtype_of(xla_ffi::DataType type) {
@@ -76,14 +59,13 @@ gsc_tensor tensor_of(const xla_ffi::Buffer &buffer) {
 // One call of a handler: its operands and its device.
 class Call {
  public:
-  Call(const xla_ffi::CallFrame &frame, int32_t device_type) : frame_(frame) {
-    context_ = context_of(device_type, device_type == GSC_DEVICE_CUDA ? place_on_cuda() : 0);
-    on_host_ = device_type == GSC_DEVICE_CPU;
-  }
+  Call(const xla_ffi::CallFrame &frame, gradscaler::DeviceType type)
+      : frame_(frame),
+        on_host_(type == gradscaler::DeviceType::cpu),
+        context_(context_of(type, on_host_ ? 0 : place_on_cuda())) {}
 
-  [[nodiscard]] gsc_context *context() const { return context_; }
+  [[nodiscard]] const gradscaler::Context &context() const { return context_; }
   [[nodiscard]] gsc_stream stream() const { return stream_; }
-  [[nodiscard]] bool on_host() const { return on_host_; }
   [[nodiscard]] int64_t arg_count() const { return frame_.args.size; }
   [[nodiscard]] int64_t ret_count() const { return frame_.rets.size; }
 
@@ -129,7 +111,8 @@ class Call {
         return *static_cast<const T *>(scalar.value);
       }
     }
-    throw Failure{xla_ffi::kInvalidArgument, std::string("there is no attribute ") + name + " of the right type"};
+    throw gradscaler::Error(GSC_ERROR_INVALID_ARGUMENT,
+                            std::string("there is no attribute ") + name + " of the right type");
   }
 
  private:
@@ -147,22 +130,10 @@ class Call {
   }
 
   const xla_ffi::CallFrame &frame_;
-  gsc_context *context_ = nullptr;
   gsc_stream stream_ = nullptr;
-  bool on_host_ = true;
+  bool on_host_;
+  const gradscaler::Context &context_;
 };
-
-struct Destroy {
-  void operator()(gsc_tensor_list *list) const { gsc_tensor_list_destroy(list); }
-  void operator()(gsc_optimizer *optimizer) const { gsc_optimizer_destroy(optimizer); }
-};
-using List = std::unique_ptr<gsc_tensor_list, Destroy>;
-
-List make_list(gsc_context *context, const std::vector<gsc_tensor> &tensors) {
-  gsc_tensor_list *list = nullptr;
-  check(gsc_tensor_list_create(context, tensors.data(), static_cast<int64_t>(tensors.size()), nullptr, &list));
-  return List(list);
-}
 
 std::vector<double> Call::values(int64_t arg) const {
   const gsc_tensor all = tensor(arg);
@@ -172,10 +143,10 @@ std::vector<double> Call::values(int64_t arg) const {
   // The C ABI's only way to read numbers from any device's memory.
   std::vector<gsc_tensor> each;
   for (int64_t i = 0; i < all.count; ++i) each.push_back(GSC_TENSOR_INIT(first + i, 1, GSC_FP32));
-  std::vector<gsc_tensor_diagnosis> found(each.size());
-  check(gsc_tensor_list_diagnose_sync(make_list(context_, each).get(), found.data(), nullptr, all.count, stream_));
   std::vector<double> values;
-  for (const gsc_tensor_diagnosis &one : found) values.push_back(one.amax);
+  for (const auto &one : gradscaler::TensorList(context_, each).diagnose_sync(false, stream_).tensors) {
+    values.push_back(one.amax);
+  }
   return values;
 }
 
@@ -200,17 +171,17 @@ void unscale_check(const Call &call) {
           "a result is needed for each operand but the first");
   std::vector<gsc_tensor> tensors;
   for (int64_t i = 2; i < call.arg_count(); ++i) tensors.push_back(call.in_place(i, i - 1));
-  check(gsc_ops_unscale_check(call.context(), tensors.data(), static_cast<int64_t>(tensors.size()),
-                              call.word_in_place<float>(1, 0), call.word<float>(0), call.stream()));
+  gradscaler::ops::unscale_check(call.context(), tensors, call.word_in_place<float>(1, 0), call.word<float>(0),
+                                 call.stream());
 }
 
 // scale, growth_tracker, found_inf -> scale, growth_tracker
 void update_scale(const Call &call) {
   require(call.arg_count() == 3 && call.ret_count() == 2, "three operands and two results are needed");
-  check(gsc_ops_update_scale(call.context(), call.word_in_place<float>(0, 0), call.word_in_place<int32_t>(1, 1),
-                             call.word<float>(2), call.attribute<double>("growth_factor"),
-                             call.attribute<double>("backoff_factor"), call.attribute<int32_t>("growth_interval"),
-                             call.stream()));
+  gradscaler::ops::update_scale(call.context(), call.word_in_place<float>(0, 0), call.word_in_place<int32_t>(1, 1),
+                                call.word<float>(2), call.attribute<double>("growth_factor"),
+                                call.attribute<double>("backoff_factor"), call.attribute<int32_t>("growth_interval"),
+                                call.stream());
 }
 
 // XLA keeps equal gradients in one buffer, but in a list memory may stand once. The parameters in as few parts as that
@@ -290,9 +261,8 @@ std::vector<int64_t> offsets_of(const Call &call, const std::vector<int64_t> &pa
 // lr, inv_scale, found_inf, step, offsets where state is coded, and the columns
 void step(const Call &call) {
   const Columns columns(call);
-  gsc_optimizer_options options;
-  check(gsc_optimizer_options_init(&options, sizeof options, call.attribute<int32_t>("kind")));
-  options.flags = static_cast<uint32_t>(call.attribute<int32_t>("flags"));
+  gradscaler::OptimizerOptions options{.kind = gradscaler::OptimizerKind{call.attribute<int32_t>("kind")},
+                                       .flags = static_cast<uint32_t>(call.attribute<int32_t>("flags"))};
   for (const auto &[name, field] : {std::pair("beta1", &options.beta1),
                                     {"beta2", &options.beta2},
                                     {"beta3", &options.beta3},
@@ -304,36 +274,28 @@ void step(const Call &call) {
                                     {"rho", &options.rho}}) {
     *field = call.attribute<double>(name);
   }
-  options.state_format = call.attribute<int32_t>("state_format");
-  options.master_format = call.attribute<int32_t>("master_format");
+  options.state_format = gradscaler::StateFormat{call.attribute<int32_t>("state_format")};
+  options.master_format = gradscaler::MasterFormat{call.attribute<int32_t>("master_format")};
   options.seed = static_cast<int64_t>(call.attribute<double>("seed"));
   const auto steps = static_cast<int64_t>(call.values(3).at(0));
 
   for (const std::vector<int64_t> &params : apart_by_gradient(call, columns.words(), columns.count())) {
-    std::vector<List> lists;
-    const auto add = [&](const auto &tensor_of_param) {
+    const auto list = [&](const auto &tensor_of_param) {
       std::vector<gsc_tensor> tensors;
       for (const int64_t param : params) tensors.push_back(tensor_of_param(param));
-      lists.push_back(make_list(call.context(), tensors));
-      return lists.back().get();
+      return gradscaler::TensorList(call.context(), tensors);
     };
-    gsc_tensor_list *grads = add([&](int64_t param) { return columns.grad(param); });
-    gsc_tensor_list *own = add([&](int64_t param) { return columns.param(param); });
-    std::vector<gsc_tensor_list *> state;
+    std::vector<gradscaler::TensorList> slots;
     for (int64_t slot = 0; slot < columns.slots(); ++slot) {
-      state.push_back(add([&](int64_t param) { return columns.state(slot, param); }));
+      slots.push_back(list([&](int64_t param) { return columns.state(slot, param); }));
     }
-    gsc_optimizer *made = nullptr;
-    check(gsc_optimizer_create(call.context(), &options, own, grads, nullptr, state.data(),
-                               static_cast<int32_t>(columns.slots()), &made));
-    const std::unique_ptr<gsc_optimizer, Destroy> optimizer(made);
-    check(gsc_optimizer_set_device_lr(made, 0, call.word<float>(0), call.stream()));
-    check(gsc_optimizer_set_steps(made, steps, 0, call.stream()));
-    if (columns.is_coded()) {
-      const std::vector<int64_t> offsets = offsets_of(call, params);
-      check(gsc_optimizer_set_offsets(made, offsets.data(), static_cast<int64_t>(offsets.size()), call.stream()));
-    }
-    check(gsc_optimizer_step_scaled(made, call.word<float>(1), call.word<float>(2), call.stream()));
+    gradscaler::Optimizer optimizer(call.context(), options, list([&](int64_t param) { return columns.param(param); }),
+                                    list([&](int64_t param) { return columns.grad(param); }), {},
+                                    std::vector<gradscaler::TensorListRef>(slots.begin(), slots.end()));
+    optimizer.set_device_lr(call.word<float>(0), 0, call.stream());
+    optimizer.set_steps({.applied = steps, .skipped = 0}, call.stream());
+    if (columns.is_coded()) optimizer.set_offsets(offsets_of(call, params), call.stream());
+    optimizer.step_scaled(call.word<float>(1), call.word<float>(2), call.stream());
   }
 }
 
@@ -348,8 +310,9 @@ void convert(const Call &call) {
   const gsc_tensor scales = call.tensor(first_weight - 1), target_scales = call.result(call.ret_count() - 1);
   const gsc_tensor source = in_code(call.tensor(0), from, &scales),
                    target = in_code(call.result(0), to, &target_scales);
-  const gsc_tensor weights = call.tensor(call.arg_count() - 1);
-  check(gsc_ops_convert_state(call.context(), &source, weighted ? &weights : nullptr, &target, 1, call.stream()));
+  std::vector<gsc_tensor> weights;
+  if (weighted) weights.push_back(call.tensor(call.arg_count() - 1));
+  gradscaler::ops::convert_state(call.context(), source, weights, target, call.stream());
 }
 
 xla_ffi::Error *error(const xla_ffi::CallFrame &frame, xla_ffi::ErrorCode code, const char *message) {
@@ -358,7 +321,7 @@ xla_ffi::Error *error(const xla_ffi::CallFrame &frame, xla_ffi::ErrorCode code, 
 }
 
 template <void (*body)(const Call &)>
-xla_ffi::Error *handle(xla_ffi::CallFrame *frame, int32_t device_type) noexcept {
+xla_ffi::Error *handle(xla_ffi::CallFrame *frame, gradscaler::DeviceType type) noexcept {
   const xla_ffi::Extension *extension = frame->extension_start;
   if (extension != nullptr && extension->type == xla_ffi::kMetadataExtension) {
     xla_ffi::Metadata &metadata = *reinterpret_cast<const xla_ffi::MetadataExtension *>(extension)->metadata;
@@ -370,10 +333,11 @@ xla_ffi::Error *handle(xla_ffi::CallFrame *frame, int32_t device_type) noexcept 
     return nullptr;
   }
   try {
-    body(Call(*frame, device_type));
+    body(Call(*frame, type));
     return nullptr;
-  } catch (const Failure &failure) {
-    return error(*frame, failure.code, failure.message.c_str());
+  } catch (const gradscaler::Error &failure) {
+    const bool callers = failure.status() == GSC_ERROR_INVALID_ARGUMENT;
+    return error(*frame, callers ? xla_ffi::kInvalidArgument : xla_ffi::kInternal, failure.what());
   } catch (const std::bad_alloc &) {
     return error(*frame, xla_ffi::kResourceExhausted, "out of memory");
   } catch (...) {
@@ -384,14 +348,14 @@ xla_ffi::Error *handle(xla_ffi::CallFrame *frame, int32_t device_type) noexcept 
 }  // namespace
 
 // What gradscaler/jax/_handlers.py looks up: gradscaler_<name> for the CPU, gradscaler_<name>_cuda for CUDA.
-#define GSC_FFI_HANDLERS(name)                                                                                     \
-  extern "C" __attribute__((visibility("default"))) xla_ffi::Error *gradscaler_##name(xla_ffi::CallFrame *frame) { \
-    return handle<name>(frame, GSC_DEVICE_CPU);                                                                    \
-  }                                                                                                                \
-  extern "C" __attribute__((visibility("default")))                                                                \
-  xla_ffi::Error *gradscaler_##name##_cuda(xla_ffi::CallFrame *frame) {                                            \
-    return handle<name>(frame, GSC_DEVICE_CUDA);                                                                   \
+#define GSC_FFI_HANDLER(name, suffix, device)                            \
+  extern "C" __attribute__((visibility("default")))                      \
+  xla_ffi::Error *gradscaler_##name##suffix(xla_ffi::CallFrame *frame) { \
+    return handle<name>(frame, gradscaler::DeviceType::device);          \
   }
+#define GSC_FFI_HANDLERS(name) \
+  GSC_FFI_HANDLER(name, , cpu) \
+  GSC_FFI_HANDLER(name, _cuda, cuda)
 
 GSC_FFI_HANDLERS(unscale_check)
 GSC_FFI_HANDLERS(update_scale)

@@ -162,6 +162,7 @@ def test_what_is_compiled_in_must_be_a_number():
         with pytest.raises(TypeError, match=f"{name} traced"):
             jax.jit(lambda v: gj.adamw(params, params, state, **traced(v)))(0.1)  # noqa: B023
     for wrong, message in (({"betas": 0.9}, "betas is 0.9"), ({"eps": "x"}, "eps is 'x'"),
+                           ({"weight_decay": None}, "weight_decay is None"),
                            ({"lr": lambda step: 0.1}, "lr is a function; it must be a number")):
         with pytest.raises(TypeError, match=message):
             gj.adamw(params, params, state, **wrong)

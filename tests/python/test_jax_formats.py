@@ -15,7 +15,8 @@ jnp = jax.numpy
 import gradscaler.jax as gj  # noqa: E402
 
 P = jax.sharding.PartitionSpec
-FORMATS = [(state, master) for state in ("fp32", "16bit", "8bit") for master in (None, "split", "split24", "stochastic")]
+FORMATS = [(state, master) for state in ("fp32", "16bit", "8bit")
+           for master in (None, "split", "split24", "stochastic")]
 SHAPES = {"b": (7,), "e": (0, 5), "f": (128,), "m": (4, 6, 3), "s": (), "w": (8, 64)}
 KEEPS_BITS = {"f": P("x"), "w": P("x")}
 

@@ -16,6 +16,8 @@ jnp = jax.numpy
 import gradscaler.jax as gj  # noqa: E402
 from gradscaler.jax import _policy  # noqa: E402
 
+COUNTERS = ("hysteresis_tracker", "overflows_since_rescale", "updates_since_rescale", "skips_at_floor")
+
 
 def run(scale, overflows):
     """The state after each update, scanned under jit."""
@@ -56,8 +58,7 @@ def require_same_updates(scale, scaler, overflows):
         assert after.scale[i].tobytes() == np.float32(state["scale"]).tobytes(), i
         assert after.growth_tracker[i] == state["_growth_tracker"], i
         if after.counters is not None:
-            names = ("hysteresis_tracker", "overflows_since_rescale", "updates_since_rescale", "skips_at_floor")
-            assert after.counters[i].tolist() == [state["gradscaler"][name] for name in names], i
+            assert after.counters[i].tolist() == [state["gradscaler"][name] for name in COUNTERS], i
     return len(overflows)
 
 
@@ -87,8 +88,7 @@ def at(policy, scale, **counts):
     state.update(scale=scale, _growth_tracker=counts.pop("growth_tracker", 0))
     state["gradscaler"].update(counts)
     scaler.load_state_dict(state)
-    names = ("hysteresis_tracker", "overflows_since_rescale", "updates_since_rescale", "skips_at_floor")
-    counters = jnp.array([state["gradscaler"][name] for name in names], jnp.int32)
+    counters = jnp.array([state["gradscaler"][name] for name in COUNTERS], jnp.int32)
     return dataclasses.replace(gj.DynamicScale.create(**policy), scale=jnp.asarray(np.float32(scale)),
                                growth_tracker=jnp.int32(state["_growth_tracker"]), counters=counters), scaler
 
@@ -120,20 +120,22 @@ def test_rates_are_compared_as_doubles_are(limit):
         np.testing.assert_array_equal(found, part / whole < limit)
 
 
-def test_bad_policies_name_the_argument():
-    with pytest.raises(ValueError, match="preset is 'jaxx'"):
-        gj.DynamicScale.create(preset="jaxx")
-    with pytest.raises(ValueError, match="growth_factor"):
-        gj.DynamicScale.create(growth_factor=0.5)
-    with pytest.raises(ValueError, match="min_scale is 8, above"):
-        gj.DynamicScale.create(min_scale=8.0, max_scale=4.0)
+@pytest.mark.parametrize("error, message, policy", [
+    (ValueError, "preset is 'jaxx'", {"preset": "jaxx"}),
+    (ValueError, "growth_factor", {"growth_factor": 0.5}),
+    (ValueError, "min_scale is 8, above", {"min_scale": 8.0, "max_scale": 4.0}),
+    (TypeError, "unexpected keyword argument 'floor'", {"floor": 1.0}),
+    (TypeError, "DynamicScale takes no enabled: ", {"enabled": False}),
+    (TypeError, "DynamicScale takes no floor_action: ", {"floor_action": "error"}),
+    (TypeError, "DynamicScale takes no history_capacity: ", {"history_capacity": 4})])
+def test_bad_policies_name_the_argument(error, message, policy):
+    with pytest.raises(error, match=message):
+        gj.DynamicScale.create(**policy)
+
+
+def test_what_a_scale_cannot_say():
     with pytest.raises(TypeError, match="init_scale is .*; it must be a number"):
         jax.jit(lambda s: gj.DynamicScale.create(s))(4.0)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'floor'"):
-        gj.DynamicScale.create(floor=1.0)
-    for name, value in (("enabled", False), ("floor_action", "error"), ("history_capacity", 4)):
-        with pytest.raises(TypeError, match=f"DynamicScale takes no {name}: "):
-            gj.DynamicScale.create(**{name: value})
     with pytest.raises(AttributeError, match="create it with min_scale"):
         gj.DynamicScale.create().skips_at_floor  # noqa: B018
 

@@ -7,61 +7,36 @@
 #include "xla/ffi/api/c_api.h"
 #include "xla_ffi.h"
 
-#define SAME_PLACE(ours, field, theirs, their_field) \
-  static_assert(offsetof(xla_ffi::ours, field) == offsetof(theirs, their_field), #ours "." #field)
-#define SAME_SIZE(ours, theirs) static_assert(sizeof(xla_ffi::ours) == sizeof(theirs), #ours)
+// Each structure of ours, XLA's, and the fields of both that have another name there.
+#define SAME(field, theirs) static_assert(offsetof(Ours, field) == offsetof(Theirs, theirs))
+#define SAME_SIZE static_assert(sizeof(Ours) == sizeof(Theirs))
+#define STRUCTURE(name, theirs, ...) \
+  namespace name##_##theirs {        \
+    using Ours = xla_ffi::name;      \
+    using Theirs = ::theirs;         \
+    __VA_ARGS__;                     \
+  }
 
 static_assert(XLA_FFI_API_MAJOR == xla_ffi::kMajorVersion, "another major version of the interface");
 
-SAME_SIZE(Extension, XLA_FFI_Extension_Base);
-SAME_PLACE(Extension, type, XLA_FFI_Extension_Base, type);
-SAME_SIZE(ApiVersion, XLA_FFI_Api_Version);
-SAME_PLACE(ApiVersion, minor_version, XLA_FFI_Api_Version, minor_version);
-SAME_SIZE(ErrorCreateArgs, XLA_FFI_Error_Create_Args);
-SAME_PLACE(ErrorCreateArgs, message, XLA_FFI_Error_Create_Args, message);
-SAME_PLACE(ErrorCreateArgs, code, XLA_FFI_Error_Create_Args, errc);
-SAME_SIZE(StreamGetArgs, XLA_FFI_Stream_Get_Args);
-SAME_PLACE(StreamGetArgs, context, XLA_FFI_Stream_Get_Args, ctx);
-SAME_PLACE(StreamGetArgs, stream, XLA_FFI_Stream_Get_Args, stream);
-SAME_SIZE(DeviceOrdinalGetArgs, XLA_FFI_DeviceOrdinal_Get_Args);
-SAME_PLACE(DeviceOrdinalGetArgs, device_ordinal, XLA_FFI_DeviceOrdinal_Get_Args, device_ordinal);
-
-SAME_PLACE(Api, version, XLA_FFI_Api, api_version);
-SAME_PLACE(Api, error_create, XLA_FFI_Api, XLA_FFI_Error_Create);
-SAME_PLACE(Api, stream_get, XLA_FFI_Api, XLA_FFI_Stream_Get);
-SAME_PLACE(Api, device_ordinal_get, XLA_FFI_Api, XLA_FFI_DeviceOrdinal_Get);
-
-SAME_SIZE(Buffer, XLA_FFI_Buffer);
-SAME_PLACE(Buffer, dtype, XLA_FFI_Buffer, dtype);
-SAME_PLACE(Buffer, data, XLA_FFI_Buffer, data);
-SAME_PLACE(Buffer, rank, XLA_FFI_Buffer, rank);
-SAME_PLACE(Buffer, dims, XLA_FFI_Buffer, dims);
-SAME_SIZE(Buffers, XLA_FFI_Args);
-SAME_PLACE(Buffers, size, XLA_FFI_Args, size);
-SAME_PLACE(Buffers, types, XLA_FFI_Args, types);
-SAME_PLACE(Buffers, buffers, XLA_FFI_Args, args);
-SAME_SIZE(Buffers, XLA_FFI_Rets);
-SAME_PLACE(Buffers, buffers, XLA_FFI_Rets, rets);
-SAME_SIZE(ByteSpan, XLA_FFI_ByteSpan);
-SAME_PLACE(ByteSpan, size, XLA_FFI_ByteSpan, len);
-SAME_SIZE(Scalar, XLA_FFI_Scalar);
-SAME_PLACE(Scalar, value, XLA_FFI_Scalar, value);
-SAME_SIZE(Attributes, XLA_FFI_Attrs);
-SAME_PLACE(Attributes, size, XLA_FFI_Attrs, size);
-SAME_PLACE(Attributes, types, XLA_FFI_Attrs, types);
-SAME_PLACE(Attributes, names, XLA_FFI_Attrs, names);
-SAME_PLACE(Attributes, values, XLA_FFI_Attrs, attrs);
-
-SAME_PLACE(CallFrame, extension_start, XLA_FFI_CallFrame, extension_start);
-SAME_PLACE(CallFrame, api, XLA_FFI_CallFrame, api);
-SAME_PLACE(CallFrame, context, XLA_FFI_CallFrame, ctx);
-SAME_PLACE(CallFrame, args, XLA_FFI_CallFrame, args);
-SAME_PLACE(CallFrame, rets, XLA_FFI_CallFrame, rets);
-SAME_PLACE(CallFrame, attributes, XLA_FFI_CallFrame, attrs);
-
-SAME_PLACE(Metadata, api_version, XLA_FFI_Metadata, api_version);
-SAME_PLACE(Metadata, traits, XLA_FFI_Metadata, traits);
-SAME_PLACE(MetadataExtension, metadata, XLA_FFI_Metadata_Extension, metadata);
+STRUCTURE(Extension, XLA_FFI_Extension_Base, SAME_SIZE; SAME(type, type))
+STRUCTURE(ApiVersion, XLA_FFI_Api_Version, SAME_SIZE; SAME(minor_version, minor_version))
+STRUCTURE(ErrorCreateArgs, XLA_FFI_Error_Create_Args, SAME_SIZE; SAME(message, message); SAME(code, errc))
+STRUCTURE(StreamGetArgs, XLA_FFI_Stream_Get_Args, SAME_SIZE; SAME(context, ctx); SAME(stream, stream))
+STRUCTURE(DeviceOrdinalGetArgs, XLA_FFI_DeviceOrdinal_Get_Args, SAME_SIZE; SAME(device_ordinal, device_ordinal))
+STRUCTURE(Api, XLA_FFI_Api, SAME(version, api_version); SAME(error_create, XLA_FFI_Error_Create);
+          SAME(stream_get, XLA_FFI_Stream_Get); SAME(device_ordinal_get, XLA_FFI_DeviceOrdinal_Get))
+STRUCTURE(Buffer, XLA_FFI_Buffer, SAME_SIZE; SAME(dtype, dtype); SAME(data, data); SAME(rank, rank); SAME(dims, dims))
+STRUCTURE(Buffers, XLA_FFI_Args, SAME_SIZE; SAME(size, size); SAME(types, types); SAME(buffers, args))
+STRUCTURE(Buffers, XLA_FFI_Rets, SAME_SIZE; SAME(buffers, rets))
+STRUCTURE(ByteSpan, XLA_FFI_ByteSpan, SAME_SIZE; SAME(size, len))
+STRUCTURE(Scalar, XLA_FFI_Scalar, SAME_SIZE; SAME(value, value))
+STRUCTURE(Attributes, XLA_FFI_Attrs, SAME_SIZE; SAME(size, size); SAME(types, types); SAME(names, names);
+          SAME(values, attrs))
+STRUCTURE(CallFrame, XLA_FFI_CallFrame, SAME(extension_start, extension_start); SAME(api, api); SAME(context, ctx);
+          SAME(args, args); SAME(rets, rets); SAME(attributes, attrs))
+STRUCTURE(Metadata, XLA_FFI_Metadata, SAME(api_version, api_version); SAME(traits, traits))
+STRUCTURE(MetadataExtension, XLA_FFI_Metadata_Extension, SAME(metadata, metadata))
 
 static_assert(xla_ffi::kInvalidArgument == int{XLA_FFI_Error_Code_INVALID_ARGUMENT} &&
               xla_ffi::kResourceExhausted == int{XLA_FFI_Error_Code_RESOURCE_EXHAUSTED} &&

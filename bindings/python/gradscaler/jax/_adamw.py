@@ -12,7 +12,7 @@ from .._native import integer, native
 from ..formats import GROUPED, REMAINDER, SCALE, STORED, codes_of
 from . import _handlers
 from ._shards import groups_shape
-from ._trees import paired, require_floating
+from ._trees import flattened, paired, require_floating
 from ._untyped import jax, jnp
 
 _SLOTS = ("exp_avg", "exp_avg_sq")
@@ -116,8 +116,7 @@ def adamw(params: Any, grads: Any, state: Any, *, lr: Any = 1e-3, betas: tuple[f
     options: dict[str, Any] = {
         "beta1": _handlers.fixed("betas[0]", betas[0]), "beta2": _handlers.fixed("betas[1]", betas[1]),
         "eps": _handlers.fixed("eps", eps), "weight_decay": _handlers.fixed("weight_decay", weight_decay)}
-    require_floating("params", params)
-    leaves, tree = jax.tree_util.tree_flatten(jax.tree_util.tree_map(jnp.asarray, params))
+    leaves, tree = flattened("params", params)
     gradients, found = paired("grads", grads, params), _handlers.word("found_inf", found_inf)
     options.update(lr=lr, inv_scale=inv_scale, found_inf=found, steps=state.step)
     applied = state.step + (found == 0).astype(jnp.int32)
@@ -157,10 +156,9 @@ def adamw_convert(params: Any, held: Any, *, dtype: Any = None, state: str = "fp
     parameters become 16-bit ones with remainders, and back; without masters in `held` they begin as the parameters.
     Raises as :func:`adamw_init` does.
     """
-    require_floating("params", params)
+    leaves, tree = flattened("params", params)
     if not isinstance(held, SmallAdamWState):
         held = SmallAdamWState(held.step, held.exp_avg, held.exp_avg_sq, None, None, None, "fp32", None, 0)
-    leaves, tree = jax.tree_util.tree_flatten(jax.tree_util.tree_map(jnp.asarray, params))
     codes, columns, scales = _columns(held, params)
     # What the parameters are in float32, with their masters.
     wide = [leaf.astype(jnp.float32) for leaf in leaves]

@@ -21,17 +21,11 @@ from ._untyped import jax, jnp
 _LARGEST = np.iinfo(np.int32).max
 
 
+@functools.partial(jax.jit, static_argnums=4, inline=True)
 def update(scale: Any, growth_tracker: Any, counters: Any, found_inf: Any, policy: tuple[tuple[str, Any], ...]
            ) -> tuple[Any, Any, Any]:
     """The next scale, growth tracker and counters, which are int32[4]: hysteresis tracker, overflows and updates since
     the scale changed, skips at the floor. `policy` has the library's options."""
-    after = _update(scale, growth_tracker, counters, _handlers.word("found_inf", found_inf), policy)
-    return after[0], after[1], after[2]
-
-
-@functools.partial(jax.jit, static_argnums=4, inline=True)
-def _update(scale: Any, growth_tracker: Any, counters: Any, found_inf: Any, policy: tuple[tuple[str, Any], ...]
-            ) -> tuple[Any, Any, Any]:
     options = dict(policy)
     hysteresis, overflows, updates, skips = (counters[i] for i in range(4))
     updates = _one_more(updates)

@@ -12,7 +12,7 @@ from ..scaler import GradScaler
 from . import _handlers
 from ._policy import update as update_by_policy
 from ._shards import vary
-from ._trees import require_floating
+from ._trees import flattened
 from ._untyped import jax, jnp, optional
 
 # What nothing inside of a compiled function can do.
@@ -31,8 +31,7 @@ def unscale_check(grads: Any, inv_scale: Any, found_inf: Any = 0.0) -> tuple[Any
     Inside of shard_map and pmap both are about the device's own: join `found_inf` with ``jax.lax.pmax``. TypeError,
     naming the leaf, for other dtypes.
     """
-    require_floating("grads", grads)
-    leaves, tree = jax.tree_util.tree_flatten(jax.tree_util.tree_map(jnp.asarray, grads))
+    leaves, tree = flattened("grads", grads)
     before = _handlers.word("found_inf", found_inf)
     if not leaves:
         return grads, before
@@ -141,8 +140,8 @@ class DynamicScale:
             scale, tracker = update_scale(self.scale, self.growth_tracker, found_inf,
                                           **{name: options[name] for name in _PYTORCHS if name in options})
             return replace(self, scale=scale, growth_tracker=tracker)
-        scale, tracker, counters = update_by_policy(self.scale, self.growth_tracker, self.counters, found_inf,
-                                                    self.policy)
+        scale, tracker, counters = update_by_policy(self.scale, self.growth_tracker, self.counters,
+                                                    _handlers.word("found_inf", found_inf), self.policy)
         return replace(self, scale=scale, growth_tracker=tracker, counters=counters)
 
 

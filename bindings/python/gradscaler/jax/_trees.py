@@ -26,7 +26,7 @@ def paired(name: str, found: Any, like: Any, like_name: str = "params", dtype: A
     # Numbers in the place of the leaves, since JAX sorts keys.
     numbers = jax.tree_util.tree_unflatten(structure, range(structure.num_leaves))
     reference = trees.flatten(numbers, like_name, none_is_leaf=False)
-    leaves = require_floating(name, found) if dtype is None else _require_dtype(name, found, dtype)
+    leaves = require_floating(name, found, dtype)
     leaves = trees.reorder(leaves, trees.pair(leaves, reference))
     wanted = [shape_of(jnp.shape(leaf)) for leaf in jax.tree_util.tree_leaves(like)]
     trees.require_shapes(leaves, [jnp.shape(leaf) for leaf in leaves.values], reference,
@@ -36,21 +36,22 @@ def paired(name: str, found: Any, like: Any, like_name: str = "params", dtype: A
     return [of_number[number] for number in range(structure.num_leaves)]
 
 
-def _require_dtype(name: str, tree: Any, dtype: Any) -> trees.Leaves:
-    leaves = trees.flatten(tree, name, is_leaf=lambda value: isinstance(value, _ARRAYS), none_is_leaf=False)
-    for i, leaf in enumerate(leaves.values):
-        if jnp.result_type(leaf) != dtype:
-            raise TypeError(f"{leaves.label(i)} has dtype {jnp.result_type(leaf)}; it must be {jnp.dtype(dtype).name}")
-    return leaves
+def flattened(name: str, tree: Any) -> tuple[list[Any], Any]:
+    """The arrays of `tree` and its structure. Raises as :func:`require_floating` does."""
+    require_floating(name, tree)
+    leaves, structure = jax.tree_util.tree_flatten(jax.tree_util.tree_map(jnp.asarray, tree))
+    return leaves, structure
 
 
-def require_floating(name: str, tree: Any) -> trees.Leaves:
-    """The leaves of `tree`. TypeError, which names the key, unless the handlers take their dtypes."""
+def require_floating(name: str, tree: Any, only: Any = None) -> trees.Leaves:
+    """The leaves of `tree`. TypeError, which names the key, unless the handlers take their dtypes, or it is `only`."""
     leaves = trees.flatten(tree, name, is_leaf=lambda value: isinstance(value, _ARRAYS), none_is_leaf=False)
     for i, leaf in enumerate(leaves.values):
         if not isinstance(leaf, (*_ARRAYS, int, float, complex)) and not hasattr(leaf, "dtype"):
             raise TypeError(f"{leaves.label(i)} is {type(leaf).__name__}; it must be an array or a number")
         dtype = str(jnp.result_type(leaf))
-        if dtype not in DTYPES:
+        if only is not None and dtype != only:
+            raise TypeError(f"{leaves.label(i)} has dtype {dtype}; it must be {only}")
+        if only is None and dtype not in DTYPES:
             raise TypeError(f"{leaves.label(i)} has dtype {dtype}; it must be one of {', '.join(DTYPES)}")
     return leaves

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _handlers
-from ._trees import paired, require_floating
+from ._trees import flattened, paired
 from ._untyped import jax, jnp
 
 __all__ = ["adabelief", "adadelta", "adagrad", "adam", "adamax", "adamw", "ademamix", "lamb", "lion", "rmsprop",
@@ -36,79 +36,73 @@ _TINY = 2.0**-126
 
 def sgd(learning_rate: Any, momentum: float | None = None, nesterov: bool = False) -> Any:
     """As ``optax.sgd``."""
-    if momentum is None:
-        return _skipping(_unscaled(), optax.scale_by_learning_rate(learning_rate))
-    return _skipping(trace(momentum, nesterov), optax.scale_by_learning_rate(learning_rate))
+    return _chain(learning_rate, _unscaled() if momentum is None else trace(momentum, nesterov))
 
 
 def adam(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Any:
     """As ``optax.adam``."""
-    return _skipping(scale_by_adam(b1, b2, eps), optax.scale_by_learning_rate(learning_rate))
+    return _chain(learning_rate, scale_by_adam(b1, b2, eps))
 
 
 def adamw(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, *, weight_decay: Any = 1e-4,
           mask: Any = None) -> Any:
     """As ``optax.adamw``; `update` needs the parameters."""
-    return _skipping(scale_by_adam(b1, b2, eps), optax.add_decayed_weights(weight_decay, mask),
-                     optax.scale_by_learning_rate(learning_rate))
+    return _chain(learning_rate, scale_by_adam(b1, b2, eps), optax.add_decayed_weights(weight_decay, mask))
 
 
 def adagrad(learning_rate: Any, initial_accumulator_value: float = 0.1, eps: float = 1e-7) -> Any:
     """As ``optax.adagrad``; see :func:`scale_by_rss` for the one difference."""
-    return _skipping(scale_by_rss(initial_accumulator_value, eps), optax.scale_by_learning_rate(learning_rate))
+    return _chain(learning_rate, scale_by_rss(initial_accumulator_value, eps))
 
 
 def rmsprop(learning_rate: Any, decay: float = 0.9, eps: float = 1e-8, initial_scale: float = 0.0,
             eps_in_sqrt: bool = True, momentum: float | None = None, nesterov: bool = False) -> Any:
     """As ``optax.rmsprop``, neither centered nor with a bias correction."""
-    scaled = _scale_by("RMSPROP", optax.ScaleByRmsState, ("nu",), start=("initial_scale", initial_scale),
-                       alpha=("decay", decay), eps=("eps", 0.0 if eps_in_sqrt else eps),
-                       eps_root=("eps", eps if eps_in_sqrt else 0.0))
+    fixed = _fixed(decay=decay, eps=eps, initial_scale=initial_scale)
+    scaled = _scale_by("RMSPROP", optax.ScaleByRmsState, ("nu",), start=fixed["initial_scale"], alpha=fixed["decay"],
+                       **{"eps_root" if eps_in_sqrt else "eps": fixed["eps"]})
     return _skipping(scaled, optax.scale_by_learning_rate(learning_rate),
                      optax.identity() if momentum is None else optax.trace(momentum, nesterov))
 
 
 def adadelta(learning_rate: Any, rho: float = 0.9, eps: float = 1e-6) -> Any:
     """As ``optax.adadelta`` without weight decay."""
-    scaled = _scale_by("ADADELTA", optax.ScaleByAdaDeltaState, ("e_g", "e_x"), rho=("rho", rho), eps=("eps", eps))
-    return _skipping(optax.identity(), scaled, optax.scale_by_learning_rate(learning_rate))
+    scaled = _scale_by("ADADELTA", optax.ScaleByAdaDeltaState, ("e_g", "e_x"), rho=rho, eps=eps)
+    return _chain(learning_rate, optax.identity(), scaled)
 
 
 def adamax(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Any:
     """As ``optax.adamax``."""
-    scaled = _scale_by("ADAMAX", optax.ScaleByAdamState, ("mu", "nu"), beta1=("b1", b1), beta2=("b2", b2),
-                       eps=("eps", eps))
-    return _skipping(scaled, optax.scale_by_learning_rate(learning_rate))
+    scaled = _scale_by("ADAMAX", optax.ScaleByAdamState, ("mu", "nu"), b1=b1, b2=b2, eps=eps)
+    return _chain(learning_rate, scaled)
 
 
 def adabelief(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-16, eps_root: float = 1e-16
               ) -> Any:
     """As ``optax.adabelief``."""
-    scaled = _scale_by("ADABELIEF", optax.ScaleByBeliefState, ("mu", "nu"), beta1=("b1", b1), beta2=("b2", b2),
-                       eps=("eps", eps), eps_root=("eps_root", eps_root))
-    return _skipping(scaled, optax.scale_by_learning_rate(learning_rate))
+    scaled = _scale_by("ADABELIEF", optax.ScaleByBeliefState, ("mu", "nu"), b1=b1, b2=b2, eps=eps,
+                       eps_root=eps_root)
+    return _chain(learning_rate, scaled)
 
 
 def ademamix(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, b3: float = 0.9999, alpha: float = 5.0,
              eps: float = 1e-8, *, weight_decay: Any = 0.0, mask: Any = None) -> Any:
     """As ``optax.contrib.ademamix``, with numbers for `b3` and `alpha`; `update` needs the parameters."""
-    scaled = _scale_by("ADEMAMIX", _contrib.ScaleByAdemamixState, ("m1", "nu", "m2"), beta1=("b1", b1),
-                       beta2=("b2", b2), beta3=("b3", b3), alpha=("alpha", alpha), eps=("eps", eps))
-    return _skipping(scaled, optax.add_decayed_weights(weight_decay, mask),
-                     optax.scale_by_learning_rate(learning_rate))
+    scaled = _scale_by("ADEMAMIX", _contrib.ScaleByAdemamixState, ("m1", "nu", "m2"), b1=b1, b2=b2, b3=b3,
+                       alpha=alpha, eps=eps)
+    return _chain(learning_rate, scaled, optax.add_decayed_weights(weight_decay, mask))
 
 
 def lion(learning_rate: Any, b1: float = 0.9, b2: float = 0.99, *, weight_decay: Any = 1e-3, mask: Any = None) -> Any:
     """As ``optax.lion``; `update` needs the parameters."""
-    return _skipping(scale_by_lion(b1, b2), optax.add_decayed_weights(weight_decay, mask),
-                     optax.scale_by_learning_rate(learning_rate))
+    return _chain(learning_rate, scale_by_lion(b1, b2), optax.add_decayed_weights(weight_decay, mask))
 
 
 def lamb(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-6, *, weight_decay: Any = 0.0,
          mask: Any = None) -> Any:
     """As ``optax.lamb``; `update` needs the parameters. Norms are over whole parameters, not their shards."""
-    return _skipping(scale_by_adam(b1, b2, eps), optax.add_decayed_weights(weight_decay, mask),
-                     optax.scale_by_trust_ratio(), optax.scale_by_learning_rate(learning_rate))
+    return _chain(learning_rate, scale_by_adam(b1, b2, eps), optax.add_decayed_weights(weight_decay, mask),
+                  optax.scale_by_trust_ratio())
 
 
 def skip_if_found_inf(inner: Any) -> Any:
@@ -137,12 +131,12 @@ def skip_if_found_inf(inner: Any) -> Any:
 
 def scale_by_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Any:
     """As ``optax.scale_by_adam``, for your own chain; the updates are 0 where `found_inf` is not 0."""
-    return _scale_by("ADAM", optax.ScaleByAdamState, ("mu", "nu"), beta1=("b1", b1), beta2=("b2", b2), eps=("eps", eps))
+    return _scale_by("ADAM", optax.ScaleByAdamState, ("mu", "nu"), b1=b1, b2=b2, eps=eps)
 
 
 def scale_by_lion(b1: float = 0.9, b2: float = 0.99) -> Any:
     """As ``optax.scale_by_lion``, for your own chain; the updates are 0 where `found_inf` is not 0."""
-    return _scale_by("LION", optax.ScaleByLionState, ("mu",), beta1=("b1", b1), beta2=("b2", b2))
+    return _scale_by("LION", optax.ScaleByLionState, ("mu",), b1=b1, b2=b2)
 
 
 def scale_by_rss(initial_accumulator_value: float = 0.1, eps: float = 1e-7) -> Any:
@@ -151,15 +145,15 @@ def scale_by_rss(initial_accumulator_value: float = 0.1, eps: float = 1e-7) -> A
     `eps`, which stands under the root, is in the state from the beginning: the sum of squares starts at
     ``initial_accumulator_value + eps``, and a state made by optax goes on without it.
     """
-    first = _fixed(value=("initial_accumulator_value", initial_accumulator_value), eps=("eps", eps))
-    return _scale_by("ADAGRAD", optax.ScaleByRssState, ("sum_of_squares",), start=("", sum(first.values())),
-                     eps=("", _TINY))
+    first = sum(_fixed(initial_accumulator_value=initial_accumulator_value, eps=eps).values())
+    return _scale_by("ADAGRAD", optax.ScaleByRssState, ("sum_of_squares",), start=first, eps=_TINY)
 
 
 def trace(decay: float, nesterov: bool = False) -> Any:
     """As ``optax.trace``, for your own chain; the updates are 0 where `found_inf` is not 0."""
-    if _fixed(momentum=("decay", decay))["momentum"] != 0.0:
-        return _scale_by("SGD", optax.TraceState, ("trace",), nesterov=nesterov, momentum=("decay", decay))
+    momentum = _fixed(decay=decay)["decay"]
+    if momentum != 0.0:
+        return _scale_by("SGD", optax.TraceState, ("trace",), nesterov=nesterov, momentum=momentum)
 
     # The library's SGD has no state then.
     def update(updates: Any, state: Any, found_inf: Any, inv_scale: Any) -> tuple[Any, Any]:
@@ -170,25 +164,30 @@ def trace(decay: float, nesterov: bool = False) -> Any:
     return _transformation(lambda params: optax.TraceState(_filled(params, 0.0)), update)
 
 
-def _scale_by(kind: str, made: Any, slots: tuple[str, ...], *, start: tuple[str, Any] = ("", 0.0),
-              nesterov: bool = False, **numbers: tuple[str, Any]) -> Any:
+def _scale_by(kind: str, made: Any, slots: tuple[str, ...], *, start: float = 0.0, nesterov: bool = False,
+              **numbers: Any) -> Any:
     """An optimizer of the library whose state is of optax's class `made`: slots in the library's order, and counts.
 
-    `start` is what the state begins with. Numbers are the library's options, with their names here.
+    `start` is what the state begins with. Numbers are the library's options, but named as in optax.
     """
-    options = {**_fixed(**numbers), **({"nesterov": True} if nesterov else {})}
-    first = _fixed(start=start)["start"]
+    options = {name.replace("b", "beta") if name in ("b1", "b2", "b3") else name: value
+               for name, value in _fixed(**numbers).items()}
     counts = [name for name in made._fields if name not in slots]
 
     def init(params: Any) -> Any:
         return made(**{name: jnp.zeros([], jnp.int32) for name in counts},
-                    **{name: _filled(params, first) for name in slots})
+                    **{name: _filled(params, start) for name in slots})
 
     def update(updates: Any, state: Any, found_inf: Any, inv_scale: Any) -> tuple[Any, Any]:
-        before = {f"state.{name}": getattr(state, name) for name in slots}
-        updates, after = _direct(kind, updates, before, found_inf, inv_scale, state.count if counts else 0, options)
-        counted = {name: _counted(getattr(state, name), found_inf) for name in counts}
-        return updates, made(**counted, **dict(zip(slots, after, strict=True)))
+        leaves, tree = flattened("updates", updates)
+        before = [paired(f"state.{name}", getattr(state, name), updates, "updates") for name in slots]
+        added, after = _handlers.direction(kind, leaves, before, inv_scale=inv_scale, found_inf=found_inf,
+                                           steps=state.count if counts else 0, nesterov=nesterov, **options)
+        counted = {name: jnp.where(found_inf == 0, optax.safe_int32_increment(count), count)
+                   for name, count in ((name, getattr(state, name)) for name in counts)}
+        stepped = {name: jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(getattr(state, name)), slot)
+                   for name, slot in zip(slots, after, strict=True)}
+        return jax.tree_util.tree_unflatten(tree, [-array for array in added]), made(**counted, **stepped)
 
     return _transformation(init, update)
 
@@ -215,6 +214,10 @@ def _transformation(init: Callable[[Any], Any], update: Callable[..., tuple[Any,
     return optax.GradientTransformationExtraArgs(init, with_words)
 
 
+def _chain(learning_rate: Any, *parts: Any) -> Any:
+    return _skipping(*parts, optax.scale_by_learning_rate(learning_rate))
+
+
 def _skipping(first: Any, *rest: Any) -> Any:
     """``optax.chain`` of these. The first skips by itself; this makes the others and the updates skip too."""
     chain = optax.chain(first, *rest)
@@ -236,22 +239,6 @@ def _where(applied: Any, new: Any, old: Any = None) -> Any:
     return jax.tree_util.tree_map(lambda n, o: jnp.where(applied, n, o), new, old)
 
 
-def _direct(kind: str, updates: Any, state: Any, found_inf: Any, inv_scale: Any, count: Any, options: Any
-            ) -> tuple[Any, list[Any]]:
-    require_floating("updates", updates)
-    leaves, tree = jax.tree_util.tree_flatten(jax.tree_util.tree_map(jnp.asarray, updates))
-    slots = [paired(name, found, updates, "updates") for name, found in state.items()]
-    added, after = _handlers.direction(kind, leaves, slots, inv_scale=inv_scale, found_inf=found_inf, steps=count,
-                                       **options)
-    return (jax.tree_util.tree_unflatten(tree, [-array for array in added]),
-            [jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(found), slot)
-             for found, slot in zip(state.values(), after, strict=True)])
-
-
-def _counted(count: Any, found_inf: Any) -> Any:
-    return jnp.where(found_inf == 0, optax.safe_int32_increment(count), count)
-
-
 def _filled(params: Any, value: float) -> Any:
     return jax.tree_util.tree_map(lambda p: jnp.full_like(p, value, _wide(p)), params)
 
@@ -260,6 +247,6 @@ def _wide(array: Any) -> Any:
     return jnp.promote_types(jnp.result_type(array), jnp.float32)
 
 
-def _fixed(**named: tuple[str, Any]) -> Any:
-    return {option: _handlers.fixed(name, value, "; with optax.inject_hyperparams name it in static_args")
-            for option, (name, value) in named.items()}
+def _fixed(**named: Any) -> Any:
+    return {name: _handlers.fixed(name, value, "; with optax.inject_hyperparams name it in static_args")
+            for name, value in named.items()}
