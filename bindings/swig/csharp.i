@@ -76,7 +76,7 @@ SWIGEXPORT int SWIGSTDCALL CSharp_gsc_set_reducer(void *scaler, gsc_all_reduce_f
   }
 %}
 %typemap(out) gsc_tensor_diagnosis, gsc_history_entry, gsc_recommendation {
-  $&1_ltype copy = ($&1_ltype)gsc_swig_allocate(1, sizeof $1);
+  $&1_ltype copy = ($&1_ltype)gsc_swig_allocate(sizeof $1);
   if (copy) *copy = $1;
   $result = copy;
 }

@@ -95,7 +95,7 @@ typedef void *gsc_stream;
 %define GSC_SIZED_STRUCT(TYPE)
 %extend TYPE {
   TYPE() {
-    TYPE *self = (TYPE *)gsc_swig_allocate(1, sizeof *self);
+    TYPE *self = (TYPE *)gsc_swig_allocate(sizeof *self);
     if (self) self->struct_size = (uint32_t)sizeof *self;
     return self;
   }
@@ -109,7 +109,7 @@ GSC_SIZED_STRUCT(gsc_device_state)
 
 %extend gsc_context_options {
   gsc_context_options() {
-    gsc_context_options *self = (gsc_context_options *)gsc_swig_allocate(1, sizeof *self);
+    gsc_context_options *self = (gsc_context_options *)gsc_swig_allocate(sizeof *self);
     if (self) gsc_record(gsc_context_options_init(self, (uint32_t)sizeof *self));
     return self;
   }
@@ -117,7 +117,7 @@ GSC_SIZED_STRUCT(gsc_device_state)
 }
 %extend gsc_scaler_options {
   gsc_scaler_options() {
-    gsc_scaler_options *self = (gsc_scaler_options *)gsc_swig_allocate(1, sizeof *self);
+    gsc_scaler_options *self = (gsc_scaler_options *)gsc_swig_allocate(sizeof *self);
     if (self) gsc_record(gsc_scaler_options_init(self, (uint32_t)sizeof *self, GSC_PRESET_TORCH));
     return self;
   }
@@ -126,7 +126,7 @@ GSC_SIZED_STRUCT(gsc_device_state)
 }
 %extend gsc_scaler_state {
   gsc_scaler_state() {
-    gsc_scaler_state *self = (gsc_scaler_state *)gsc_swig_allocate(1, sizeof *self);
+    gsc_scaler_state *self = (gsc_scaler_state *)gsc_swig_allocate(sizeof *self);
     if (self) {
       self->struct_size = (uint32_t)sizeof *self;
       self->format = GSC_SCALER_STATE_FORMAT;
@@ -137,7 +137,7 @@ GSC_SIZED_STRUCT(gsc_device_state)
 }
 %extend gsc_optimizer_options {
   gsc_optimizer_options(int32_t kind) {
-    gsc_optimizer_options *self = (gsc_optimizer_options *)gsc_swig_allocate(1, sizeof *self);
+    gsc_optimizer_options *self = (gsc_optimizer_options *)gsc_swig_allocate(sizeof *self);
     if (self && !gsc_record(gsc_optimizer_options_init(self, (uint32_t)sizeof *self, kind))) {
       free(self);
       self = NULL;

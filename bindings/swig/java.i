@@ -136,7 +136,7 @@ JNIEXPORT void JNICALL Java_io_github_gradscaler_NativeCallsJNI_prepareReport(JN
 %typemap(out) gsc_tensor_diagnosis, gsc_history_entry, gsc_recommendation {
   $&1_ltype copy;
   if (gsc_java_failed(jenv)) return $null;
-  copy = ($&1_ltype)gsc_swig_allocate(1, sizeof $1);
+  copy = ($&1_ltype)gsc_swig_allocate(sizeof $1);
   if (!copy) {
     gsc_java_failed(jenv);
     return $null;

@@ -141,8 +141,8 @@
   int64_t count_() { return $self->count; }
   gsc_tensor_diagnosis get_(int64_t index) { return gsc_diagnoses_at($self, index); }
   int64_t histogram_(int64_t index, int32_t bin) { return gsc_diagnoses_bin($self, index, bin); }
-  gsc_recommendation recommend_(int64_t index, float current_scale, int32_t dtype) {
-    return gsc_diagnoses_recommend($self, index, current_scale, dtype);
+  gsc_recommendation recommend_(float current_scale, int32_t dtype) {
+    return gsc_diagnoses_recommend($self, current_scale, dtype);
   }
 }
 

@@ -50,39 +50,35 @@ static gsc_status gsc_take_pending(const char **message, gsc_error *details) {
 }
 
 /* Zeroed memory; on failure NULL, recorded. */
-static void *gsc_swig_allocate(int64_t count, int64_t size) {
-  void *memory = calloc(count > 0 ? (size_t)count : 1, (size_t)size);
+static void *gsc_swig_allocate(int64_t size) {
+  void *memory = calloc(1, size > 0 ? (size_t)size : 1);
   if (!memory) gsc_record_error(GSC_ERROR_OUT_OF_MEMORY, "out of memory");
   return memory;
 }
 
-/* Tensors on their way into a list or a stateless operation, with names. */
+/* Tensors on their way into a list or a stateless operation, with names, which follow `items`. */
 typedef struct gsc_tensor_array {
-  gsc_tensor *items;
-  char **names;
   int64_t count;
   int64_t capacity;
+  char **names;
+  gsc_tensor items[];
 } gsc_tensor_array;
 
 static void gsc_tensor_array_free(gsc_tensor_array *array) {
   if (!array) return;
-  if (array->names) {
-    for (int64_t i = 0; i < array->count; ++i) free(array->names[i]);
-  }
-  free(array->names);
-  free(array->items);
+  for (int64_t i = 0; i < array->count; ++i) free(array->names[i]);
   free(array);
 }
 
 static gsc_tensor_array *gsc_tensor_array_new(int64_t capacity) {
-  gsc_tensor_array *array = (gsc_tensor_array *)gsc_swig_allocate(1, sizeof *array);
+  gsc_tensor_array *array;
+  if (capacity < 1) capacity = 1;
+  array = (gsc_tensor_array *)gsc_swig_allocate((int64_t)sizeof *array +
+                                                capacity * (int64_t)(sizeof *array->items + sizeof *array->names));
   if (!array) return NULL;
-  array->capacity = capacity > 0 ? capacity : 1;
-  array->items = (gsc_tensor *)gsc_swig_allocate(array->capacity, sizeof *array->items);
-  if (array->items) array->names = (char **)gsc_swig_allocate(array->capacity, sizeof *array->names);
-  if (array->items && array->names) return array;
-  gsc_tensor_array_free(array);
-  return NULL;
+  array->capacity = capacity;
+  array->names = (char **)(array->items + capacity);
+  return array;
 }
 
 static void gsc_tensor_array_add(gsc_tensor_array *array, void *data, int64_t count, int32_t dtype, const char *name) {
@@ -93,7 +89,7 @@ static void gsc_tensor_array_add(gsc_tensor_array *array, void *data, int64_t co
   }
   if (name) {
     const size_t size = strlen(name) + 1;
-    copy = (char *)gsc_swig_allocate((int64_t)size, 1);
+    copy = (char *)gsc_swig_allocate((int64_t)size);
     if (!copy) return;
     memcpy(copy, name, size);
   }
@@ -142,7 +138,7 @@ typedef struct gsc_numbers {
 static gsc_numbers *gsc_numbers_new(int64_t count) {
   gsc_numbers *numbers;
   if (count < 0) count = 0;
-  numbers = (gsc_numbers *)gsc_swig_allocate(1, (int64_t)sizeof *numbers + count * (int64_t)sizeof *numbers->items);
+  numbers = (gsc_numbers *)gsc_swig_allocate((int64_t)sizeof *numbers + count * (int64_t)sizeof *numbers->items);
   if (numbers) numbers->count = count;
   return numbers;
 }
@@ -160,7 +156,7 @@ static gsc_status gsc_mark_present(gsc_tensor_list *list, const gsc_numbers *pre
     const gsc_status status = gsc_tensor_list_get_count(list, &count);
     return status == GSC_OK ? gsc_tensor_list_set_present(list, NULL, NULL, count, stream) : status;
   }
-  uint8_t *mask = (uint8_t *)gsc_swig_allocate(count, 1);
+  uint8_t *mask = (uint8_t *)gsc_swig_allocate(count);
   if (!mask) return gsc_pending;
   for (int64_t i = 0; i < count; ++i) mask[i] = present->items[i] != 0;
   const gsc_status status = gsc_tensor_list_set_present(list, mask, NULL, count, stream);
@@ -204,7 +200,7 @@ static gsc_history *gsc_history_read(gsc_scaler *scaler, gsc_stream stream) {
   int64_t available = 0;
   if (!gsc_record(gsc_scaler_get_history_sync(scaler, NULL, 0, &available, stream))) return NULL;
   gsc_history *history =
-      (gsc_history *)gsc_swig_allocate(1, (int64_t)sizeof *history + available * (int64_t)sizeof *history->entries);
+      (gsc_history *)gsc_swig_allocate((int64_t)sizeof *history + available * (int64_t)sizeof *history->entries);
   if (!history) return NULL;
   if (gsc_record(gsc_scaler_get_history_sync(scaler, history->entries, available, &history->count, stream))) {
     return history;
@@ -237,7 +233,7 @@ static gsc_diagnoses *gsc_diagnoses_read(const gsc_tensor_list *list, gsc_stream
   int64_t count = 0;
   if (!gsc_record(gsc_tensor_list_get_count(list, &count))) return NULL;
   const int64_t each = (int64_t)(sizeof(gsc_tensor_diagnosis) + GSC_EXPONENT_BINS * sizeof(int64_t));
-  gsc_diagnoses *diagnoses = (gsc_diagnoses *)gsc_swig_allocate(1, (int64_t)sizeof *diagnoses + count * each);
+  gsc_diagnoses *diagnoses = (gsc_diagnoses *)gsc_swig_allocate((int64_t)sizeof *diagnoses + count * each);
   if (!diagnoses) return NULL;
   diagnoses->count = count;
   diagnoses->histograms = (int64_t *)(diagnoses->items + count);
@@ -266,15 +262,12 @@ static int64_t gsc_diagnoses_bin(const gsc_diagnoses *diagnoses, int64_t index, 
   return 0;
 }
 
-/* Over tensor `index`, or all tensors together if it is -1. */
-static gsc_recommendation gsc_diagnoses_recommend(const gsc_diagnoses *diagnoses, int64_t index, float current_scale,
-                                                  int32_t dtype) {
+/* Over all tensors together. */
+static gsc_recommendation gsc_diagnoses_recommend(const gsc_diagnoses *diagnoses, float current_scale, int32_t dtype) {
   gsc_recommendation result = {0};
   int64_t sum[GSC_EXPONENT_BINS] = {0};
-  if (index != -1 && !gsc_diagnoses_check(diagnoses, index)) return result;
-  for (int64_t i = 0; i < diagnoses->count; ++i) {
-    if (index != -1 && index != i) continue;
-    for (int32_t b = 0; b < GSC_EXPONENT_BINS; ++b) sum[b] += diagnoses->histograms[i * GSC_EXPONENT_BINS + b];
+  for (int64_t i = 0; i < diagnoses->count * GSC_EXPONENT_BINS; ++i) {
+    sum[i % GSC_EXPONENT_BINS] += diagnoses->histograms[i];
   }
   gsc_record(
       gsc_histogram_recommend_scale(sum, GSC_EXPONENT_BINS, current_scale, dtype, &result.scale, &result.flushed));

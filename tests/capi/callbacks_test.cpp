@@ -187,7 +187,9 @@ TEST(ParallelFor, ThatBreaksItsContractIsFoundOutAndDoesNoHarm) {
     }
     if (way == Jobs::kRepeats) {
       const std::string count = text("ran ", jobs.regions, " twice");
-      EXPECT_NE(std::string(gsc_error_get_message()).find(count), std::string::npos) << gsc_error_get_message();
+      const std::string message = gsc_error_get_message();
+      EXPECT_NE(message.find(count), std::string::npos) << message;
+      EXPECT_EQ(message.find("threw"), std::string::npos) << message;
     }
     if (way >= Jobs::kThrows) {
       for (int i = 0; i < 10; ++i) {  // more often than there are regions

@@ -5,7 +5,6 @@ using System.Collections.Generic;
 using System.IO;
 using System.Linq;
 using System.Runtime.CompilerServices;
-using System.Threading;
 using NUnit.Framework;
 
 namespace Gradscaler.Tests
@@ -80,60 +79,24 @@ namespace Gradscaler.Tests
       }
     }
 
-    /// <summary>Two threads are two ranks. The first overflows in the second iteration; both skip.</summary>
+    /// <summary>Of other ranks come three times the squares, and then an overflow.</summary>
     [Test]
-    public void RanksAgree()
+    public void ReducerReplacesTheSums()
     {
-      var sums = new double[2];
-      var reports = new Report[2];
-      var norms = new double[2];
-      var weights = new float[2];
-      using (var barrier = new Barrier(2))
+      using (var w = new World(1))
       {
-        World.OnThreads(Enumerable.Range(0, 2).Select<int, Action>(r => () =>
-        {
-          using (var w = new World(1))
-          {
-            w.Scaler.SetReducer(values => AllReduce(values, sums, barrier));
-            w.Fill(r == 0 ? 3 : 4);
-            w.Scaler.CheckGrads(w.Grads);
-            norms[r] = w.Scaler.GetReport(w.Grads).GradNorm;
-            w.Scaler.StepAndUpdate(w.Optimizer);
-            w.Fill(r == 0 ? float.PositiveInfinity : 1);
-            w.Scaler.StepAndUpdate(w.Optimizer);
-            weights[r] = w.Weights[0];
-            reports[r] = w.Scaler.GetReport();
-          }
-        }).ToArray());
+        w.Scaler.SetReducer(values => values[1] *= 4);
+        w.Fill(3);
+        w.Scaler.CheckGrads(w.Grads);
+        Assert.That(w.Scaler.GetReport(w.Grads).GradNorm, Is.EqualTo(6).Within(1e-6));
+        w.Scaler.StepAndUpdate(w.Optimizer);
+        w.Scaler.SetReducer(values => values[0]++);
+        w.Scaler.StepAndUpdate(w.Optimizer);
+        Assert.That(w.Weights[0], Is.EqualTo(-3f));
+        Assert.That(w.Scaler.GetReport().Overflow, Is.True);
+        Assert.That(w.Scaler.GetReport().NonfiniteCount, Is.EqualTo(1));
+        Assert.That(w.Scaler.GetScale(), Is.EqualTo(512f));
       }
-      Assert.That(norms, Is.All.EqualTo(5).Within(1e-6));
-      Assert.That(weights, Is.EqualTo(new[] { -3f, -4f }));
-      foreach (Report report in reports)
-      {
-        Assert.That(report.Overflow, Is.True);
-        Assert.That(report.Skipped, Is.EqualTo(1));
-        Assert.That(report.Scale, Is.EqualTo(512f));
-        Assert.That(report.NonfiniteCount, Is.EqualTo(1));
-      }
-    }
-
-    private static void AllReduce(double[] values, double[] sums, Barrier barrier)
-    {
-      lock (sums)
-      {
-        for (int i = 0; i < sums.Length; i++)
-        {
-          sums[i] += values[i];
-        }
-      }
-      barrier.SignalAndWait();
-      sums.CopyTo(values, 0);
-      barrier.SignalAndWait();
-      lock (sums)
-      {
-        Array.Clear(sums, 0, sums.Length);
-      }
-      barrier.SignalAndWait();
     }
 
     [Test]

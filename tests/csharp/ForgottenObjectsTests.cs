@@ -66,10 +66,7 @@ namespace Gradscaler.Tests
       }
     }
 
-    private static int Threads()
-    {
-      return Directory.GetFileSystemEntries("/proc/self/task").Length;
-    }
+    private static int Threads() => Directory.GetFileSystemEntries("/proc/self/task").Length;
 
     [Test]
     public void ContextsEndTheirThreads()

@@ -240,10 +240,7 @@ namespace Gradscaler.Tests
       });
     }
 
-    private static float[] Filled(int count, float value)
-    {
-      return Enumerable.Repeat(value, count).ToArray();
-    }
+    private static float[] Filled(int count, float value) => Enumerable.Repeat(value, count).ToArray();
 
     /// <summary>Each thread gets the failure of its own call.</summary>
     [Test]

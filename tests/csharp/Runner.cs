@@ -31,8 +31,5 @@ internal static class Runner
     return run == 0 || failed > 0 ? 1 : 0;
   }
 
-  private static bool Has<T>(MemberInfo member) where T : Attribute
-  {
-    return member.IsDefined(typeof(T), false);
-  }
+  private static bool Has<T>(MemberInfo member) where T : Attribute => member.IsDefined(typeof(T), false);
 }

@@ -29,7 +29,7 @@ from gradscaler.torch import LAMB, SGD, AdamW, GradScaler
 
 DEVICE = os.environ.get("GRADSCALER_TEST_DEVICE", "cpu")
 STEPS, BAD_STEP, BOUND = 6, 2, 1e-10
-OPTIMIZERS = [(AdamW, dict(lr=0.05, eps=1e-2)), (AdamW, dict(lr=0.05, eps=1e-2, max_grad_norm=0.05)),
+OPTIMIZERS = [(AdamW, dict(lr=0.05, eps=1e-2, ema_decay=0.5)), (AdamW, dict(lr=0.05, eps=1e-2, max_grad_norm=0.05)),
               (SGD, dict(lr=0.1, momentum=0.9, nesterov=True, max_grad_norm=0.1))]
 
 
@@ -111,6 +111,9 @@ def train(case, rank, world, mesh, kind, options, scaler_of=GradScaler):
         for p, q in zip(model.parameters(), reference.parameters(), strict=True):
             off = (full(p.detach()) - q).abs().max().item()
             assert off <= BOUND, f"{case}, {kind.__name__}, step {step}: {off} from the run of one process"
+            for slot in {"ema"} & set(theirs.state[q]):
+                off = (full(ours.state[p][slot]) - theirs.state[q][slot]).abs().max().item()
+                assert off <= BOUND, f"{case}, {kind.__name__}, step {step}: {off} from the average of one process"
     # 2 clean, back off, 2 clean, 1 more.
     assert scaler.get_scale() == 2048.0 * 0.5 * 2.0, scaler.get_scale()
     if case == "fsdp2":

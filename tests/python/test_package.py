@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package itself: what importing it pulls in, what it ships, its types, and the cost of a call."""
+"""The package itself: what importing it pulls in, what it ships, its types, and that waiting calls release the GIL."""
 
 import ast
 import ctypes
@@ -137,6 +137,34 @@ def test_the_examples_of_the_documentation_run(page, example, tmp_path, monkeypa
     printed = capsys.readouterr().out
     expected = re.findall(r"^print\(.*  # (.*)$", example, re.M)
     assert expected and all(line in printed for line in expected), printed
+
+
+SWIG = ROOT / "bindings" / "swig"
+SYNC = [name for name in (ROOT / "capi" / "functions.txt").read_text().split() if name.endswith("_sync")]
+
+
+def methods():
+    """The bodies of the methods that SWIG makes, by `struct::method`, with those of the helpers that they call."""
+    helpers = dict(re.findall(r"^static [^;{]*?(\w+)\([^;{]*\) \{\n(.*?)^\}", (SWIG / "support.h").read_text(),
+                              re.DOTALL | re.MULTILINE))
+    found = {}
+    for file in ("objects.i", "python.i"):
+        for struct, block in re.findall(r"^%extend (\w+) \{\n(.*?)^\}", (SWIG / file).read_text(),
+                                        re.DOTALL | re.MULTILINE):
+            for name, body in re.findall(r"^  [\w *]*?(\w+)\([^{]*?\)(?: \{(.*?)(?:\n  )?\}|;)$", block,
+                                         re.DOTALL | re.MULTILINE):
+                called = [text for helper, text in helpers.items() if f"{helper}(" in body]
+                found[f"{struct}::{name}"] = "\n".join([body, *called])
+    return found
+
+
+# On the CPU none of them takes long enough to be seen waiting, so the declarations for SWIG are read.
+@pytest.mark.parametrize("function", SYNC)
+def test_the_lock_is_released_while_waiting(function):
+    released = re.findall(r"^%thread (\S+);", (SWIG / "python.i").read_text(), re.MULTILINE)
+    waiting = [name for name, body in methods().items() if f"{function}(" in body]
+    assert waiting, "no method calls it"
+    assert [name for name in waiting if name not in released] == []
 
 
 def test_devices():

@@ -56,10 +56,7 @@ namespace Gradscaler
     }
 
     /// <summary>What native code knows the slot by.</summary>
-    internal IntPtr Number
-    {
-      get { return new IntPtr(number); }
-    }
+    internal IntPtr Number => new IntPtr(number);
 
     private static CallbackSlot Find(IntPtr number)
     {

@@ -23,15 +23,9 @@ namespace Gradscaler
     /// <summary>To be kept by every object of the device: its calls write to the log, after Dispose too.</summary>
     internal CallbackSlot Callbacks { get; private set; }
 
-    internal NativeContext Handle
-    {
-      get { return Check.Open(handle, "Context"); }
-    }
+    internal NativeContext Handle => Check.Open(handle, "Context");
 
-    internal static NativeContext HandleOf(Context context)
-    {
-      return Check.NotNull(context, "context").Handle;
-    }
+    internal static NativeContext HandleOf(Context context) => Check.NotNull(context, "context").Handle;
 
     /// <summary>
     /// The CPU. threads: how many a call may use, the calling one included; 0: all. target: the required instruction
@@ -65,10 +59,7 @@ namespace Gradscaler
     }
 
     /// <summary>Number of devices of a type: 1 for the CPU, 0 for CUDA without a driver.</summary>
-    public static int DeviceCount(DeviceType type)
-    {
-      return NativeCalls.DeviceCount((int)type);
-    }
+    public static int DeviceCount(DeviceType type) => NativeCalls.DeviceCount((int)type);
 
     /// <summary>The properties of a device. Throws UnavailableException if there is no such device.</summary>
     public static DeviceInfo GetDeviceInfo(DeviceType type, int index)
@@ -81,52 +72,28 @@ namespace Gradscaler
     }
 
     /// <summary>The library's version, such as "0.1.0".</summary>
-    public static string Version
-    {
-      get { return NativeCalls.version(); }
-    }
+    public static string Version => NativeCalls.version();
 
     /// <summary>One line for bug reports: version, compiler, instruction sets.</summary>
-    public static string BuildInfo
-    {
-      get { return NativeCalls.build_info(); }
-    }
+    public static string BuildInfo => NativeCalls.build_info();
 
     /// <summary>Kind of device.</summary>
-    public DeviceType Type
-    {
-      get { return (DeviceType)Handle.DeviceType(); }
-    }
+    public DeviceType Type => (DeviceType)Handle.DeviceType();
 
     /// <summary>Number of the device; 0 for the CPU.</summary>
-    public int Index
-    {
-      get { return Handle.DeviceIndex(); }
-    }
+    public int Index => Handle.DeviceIndex();
 
     /// <summary>The instruction set in use on the CPU; never Best.</summary>
-    public CpuTarget CpuTarget
-    {
-      get { return (CpuTarget)Handle.CpuTarget(); }
-    }
+    public CpuTarget CpuTarget => (CpuTarget)Handle.CpuTarget();
 
     /// <summary>Threads that a call may use on the CPU.</summary>
-    public int NumThreads
-    {
-      get { return Handle.NumThreads(); }
-    }
+    public int NumThreads => Handle.NumThreads();
 
     /// <summary>Host memory that the library holds for this context and its objects; on the CPU all of it.</summary>
-    public long HostBytes
-    {
-      get { return Handle.HostBytes(); }
-    }
+    public long HostBytes => Handle.HostBytes();
 
     /// <summary>Memory of a CUDA device that it holds for them, without scratch.</summary>
-    public long DeviceBytes
-    {
-      get { return Handle.DeviceBytes(); }
-    }
+    public long DeviceBytes => Handle.DeviceBytes();
 
     /// <summary>
     /// Sets the receiver of the library's messages; with null the library is silent. receiver is called on the thread
@@ -159,10 +126,7 @@ namespace Gradscaler
     {
       NativeContext was = handle;
       handle = null;
-      if (was != null)
-      {
-        was.Dispose();
-      }
+      was?.Dispose();
     }
   }
 }

@@ -37,55 +37,31 @@ namespace Gradscaler
     }
 
     /// <summary>A float: the first of an array.</summary>
-    public static DeviceScalar Of(float[] array)
-    {
-      return new DeviceScalar(array, Kind.Float);
-    }
+    public static DeviceScalar Of(float[] array) => new DeviceScalar(array, Kind.Float);
 
     /// <summary>A double, or as many as the call writes.</summary>
-    public static DeviceScalar Of(double[] array)
-    {
-      return new DeviceScalar(array, Kind.Double);
-    }
+    public static DeviceScalar Of(double[] array) => new DeviceScalar(array, Kind.Double);
 
     /// <summary>A 32-bit integer: the first of an array.</summary>
-    public static DeviceScalar Of(int[] array)
-    {
-      return new DeviceScalar(array, Kind.Int);
-    }
+    public static DeviceScalar Of(int[] array) => new DeviceScalar(array, Kind.Int);
 
     /// <summary>A float in memory of the device.</summary>
-    public static DeviceScalar FloatAt(IntPtr address)
-    {
-      return new DeviceScalar(address, Kind.Float);
-    }
+    public static DeviceScalar FloatAt(IntPtr address) => new DeviceScalar(address, Kind.Float);
 
     /// <summary>A double, or several, in memory of the device.</summary>
-    public static DeviceScalar DoubleAt(IntPtr address)
-    {
-      return new DeviceScalar(address, Kind.Double);
-    }
+    public static DeviceScalar DoubleAt(IntPtr address) => new DeviceScalar(address, Kind.Double);
 
     /// <summary>A 32-bit integer in memory of the device.</summary>
-    public static DeviceScalar IntAt(IntPtr address)
-    {
-      return new DeviceScalar(address, Kind.Int);
-    }
+    public static DeviceScalar IntAt(IntPtr address) => new DeviceScalar(address, Kind.Int);
 
-    internal static IntPtr Floats(DeviceScalar scalar, string name)
-    {
-      return AddressOf(scalar, Kind.Float, 1, name);
-    }
+    internal static IntPtr Floats(DeviceScalar scalar, string name) => AddressOf(scalar, Kind.Float, 1, name);
 
     internal static IntPtr Doubles(DeviceScalar scalar, long count, string name)
     {
       return AddressOf(scalar, Kind.Double, count, name);
     }
 
-    internal static IntPtr Ints(DeviceScalar scalar, string name)
-    {
-      return AddressOf(scalar, Kind.Int, 1, name);
-    }
+    internal static IntPtr Ints(DeviceScalar scalar, string name) => AddressOf(scalar, Kind.Int, 1, name);
 
     /// <summary>Zero for null, which the library allows or refuses.</summary>
     private static IntPtr AddressOf(DeviceScalar scalar, Kind kind, long count, string name)

@@ -38,10 +38,7 @@ namespace Gradscaler
       onHost = context.Type == DeviceType.Cpu;
     }
 
-    private NativeScaler Handle
-    {
-      get { return Check.Open(handle, "GradScaler"); }
-    }
+    private NativeScaler Handle => Check.Open(handle, "GradScaler");
 
     /// <summary>dst = src * scale for one tensor, such as the loss.</summary>
     public void Scale(Tensor src, Tensor dst, IntPtr stream = default(IntPtr))
@@ -88,22 +85,13 @@ namespace Gradscaler
     }
 
     /// <summary>Returns a list, or with null all lists, to READY as if they had not been checked.</summary>
-    public void Discard(TensorList grads = null)
-    {
-      Handle.Discard(grads == null ? null : grads.Handle);
-    }
+    public void Discard(TensorList grads = null) => Handle.Discard(grads?.Handle);
 
     /// <summary>The scale as of the work enqueued so far; 1 if disabled. Blocks on a CUDA device.</summary>
-    public float GetScale(IntPtr stream = default(IntPtr))
-    {
-      return Handle.GetScale(stream);
-    }
+    public float GetScale(IntPtr stream = default(IntPtr)) => Handle.GetScale(stream);
 
     /// <summary>Whether the scaler does anything.</summary>
-    public bool IsEnabled
-    {
-      get { return Handle.IsEnabled() != 0; }
-    }
+    public bool IsEnabled => Handle.IsEnabled() != 0;
 
     /// <summary>
     /// The state now, and what the last check of a list found; null: the last update's lists together. Blocks.
@@ -115,7 +103,7 @@ namespace Gradscaler
       {
         try
         {
-          scaler.GetReport(grads == null ? null : grads.Handle, report, stream);
+          scaler.GetReport(grads?.Handle, report, stream);
         }
         catch (ScaleFloorException e)
         {
@@ -136,7 +124,7 @@ namespace Gradscaler
       {
         throw new InvalidArgumentException("report is not pinned memory: use ReportBuffer.At");
       }
-      Handle.ReadReportAsync(grads == null ? null : grads.Handle, report.Address, stream);
+      Handle.ReadReportAsync(grads?.Handle, report.Address, stream);
       GC.KeepAlive(report);
     }
 
@@ -198,7 +186,7 @@ namespace Gradscaler
       NativeScaler scaler = Handle;
       using (var state = new NativeDeviceState())
       {
-        scaler.DeviceState(grads == null ? null : grads.Handle, state);
+        scaler.DeviceState(grads?.Handle, state);
         return new DeviceState(state);
       }
     }
@@ -247,10 +235,7 @@ namespace Gradscaler
     {
       NativeScaler was = handle;
       handle = null;
-      if (was != null)
-      {
-        was.Dispose();
-      }
+      was?.Dispose();
     }
   }
 }

@@ -20,26 +20,14 @@ namespace Gradscaler
     private static long held;
     private static long sinceCollection;
 
-    internal static long OfContext(int threads)
-    {
-      return ObjectBytes + (threads - 1) * ThreadBytes;
-    }
+    internal static long OfContext(int threads) => ObjectBytes + (threads - 1) * ThreadBytes;
 
-    internal static long OfList(long tensors)
-    {
-      return ObjectBytes + tensors * TensorBytes;
-    }
+    internal static long OfList(long tensors) => ObjectBytes + tensors * TensorBytes;
 
-    internal static long OfScaler(int historyCapacity)
-    {
-      return ObjectBytes + historyCapacity * HistoryEntryBytes;
-    }
+    internal static long OfScaler(int historyCapacity) => ObjectBytes + historyCapacity * HistoryEntryBytes;
 
     /// <summary>state: what the library makes of it.</summary>
-    internal static long OfOptimizer(long state)
-    {
-      return ObjectBytes + state;
-    }
+    internal static long OfOptimizer(long state) => ObjectBytes + state;
 
     internal static void Add(long bytes)
     {

@@ -36,7 +36,7 @@ namespace Gradscaler
       }
       handle = new NativeOptimizer(Context.HandleOf(context), Check.NotNull(options, "options").Handle,
                                    TensorList.HandleOf(parameters, "parameters"), TensorList.HandleOf(grads, "grads"),
-                                   modelCopy == null ? null : modelCopy.Handle, slots[0], slots[1], slots[2],
+                                   modelCopy?.Handle, slots[0], slots[1], slots[2],
                                    slots[3]);
       lists.Add(parameters.Owners);
       lists.Add(grads.Owners);
@@ -95,10 +95,7 @@ namespace Gradscaler
     }
 
     /// <summary>Name of a state slot, such as exp_avg.</summary>
-    public string StateName(int slot)
-    {
-      return Handle.StateName(slot);
-    }
+    public string StateName(int slot) => Handle.StateName(slot);
 
     /// <summary>
     /// A tensor of a state slot, with its scales if it has codes. Once the optimizer is disposed, every call that would touch the memory throws an
@@ -118,23 +115,14 @@ namespace Gradscaler
     }
 
     /// <summary>Steps applied so far. Blocks on a CUDA device.</summary>
-    public long GetStepsApplied(IntPtr stream = default(IntPtr))
-    {
-      return Handle.StepsApplied(stream);
-    }
+    public long GetStepsApplied(IntPtr stream = default(IntPtr)) => Handle.StepsApplied(stream);
 
     /// <summary>Steps skipped so far. Blocks on a CUDA device.</summary>
-    public long GetStepsSkipped(IntPtr stream = default(IntPtr))
-    {
-      return Handle.StepsSkipped(stream);
-    }
+    public long GetStepsSkipped(IntPtr stream = default(IntPtr)) => Handle.StepsSkipped(stream);
 
     /// <summary>Elements whose parameter an applied step left as it was, summed over the steps; 0 without the flag
     /// CountUnchanged. Blocks on a CUDA device.</summary>
-    public long GetUnchanged(IntPtr stream = default(IntPtr))
-    {
-      return Handle.Unchanged(stream);
-    }
+    public long GetUnchanged(IntPtr stream = default(IntPtr)) => Handle.Unchanged(stream);
 
     /// <summary>Steps applied so far in which each tensor was present. Blocks on a CUDA device.</summary>
     public long[] GetTensorSteps(IntPtr stream = default(IntPtr))
@@ -146,16 +134,10 @@ namespace Gradscaler
     }
 
     /// <summary>Writes the step counts and all state tensors to host memory of SaveSize bytes. Blocks.</summary>
-    public void Save(IntPtr buffer, long size, IntPtr stream = default(IntPtr))
-    {
-      Handle.Save(buffer, size, stream);
-    }
+    public void Save(IntPtr buffer, long size, IntPtr stream = default(IntPtr)) => Handle.Save(buffer, size, stream);
 
     /// <summary>Restores what Save wrote, converted from the formats that it had. On error nothing changes. Blocks.</summary>
-    public void Load(IntPtr buffer, long size, IntPtr stream = default(IntPtr))
-    {
-      Handle.Load(buffer, size, stream);
-    }
+    public void Load(IntPtr buffer, long size, IntPtr stream = default(IntPtr)) => Handle.Load(buffer, size, stream);
 
     /// <summary>Writes the step counts and all state tensors to SaveSize bytes. Blocks.</summary>
     public unsafe void Save(Span<byte> buffer)
@@ -182,10 +164,7 @@ namespace Gradscaler
     {
       NativeOptimizer was = handle;
       handle = null;
-      if (was != null)
-      {
-        was.Dispose();
-      }
+      was?.Dispose();
     }
   }
 }

@@ -13,9 +13,6 @@ namespace Gradscaler
     }
 
     /// <summary>The kind of optimizer.</summary>
-    public OptimizerKind Kind
-    {
-      get { return (OptimizerKind)Handle.Kind; }
-    }
+    public OptimizerKind Kind => (OptimizerKind)Handle.Kind;
   }
 }

@@ -91,15 +91,9 @@ namespace Gradscaler
       }
     }
 
-    internal int Count
-    {
-      get { return tensors.Length; }
-    }
+    internal int Count => tensors.Length;
 
-    internal Tensor this[long index]
-    {
-      get { return tensors[index]; }
-    }
+    internal Tensor this[long index] => tensors[index];
 
     internal void RequireUsable()
     {

@@ -38,17 +38,11 @@ namespace Gradscaler
     }
 
     /// <summary>Bytes of a report.</summary>
-    public static int Size
-    {
-      get { return NativeCallsPINVOKE.ReportSize(); }
-    }
+    public static int Size => NativeCallsPINVOKE.ReportSize();
 
     internal IntPtr Address { get; private set; }
 
-    internal bool IsPinned
-    {
-      get { return pin == null; }
-    }
+    internal bool IsPinned => pin == null;
 
     /// <summary>What was written last: to be called when the stream has passed that point. All zero before.</summary>
     public Report Get()

@@ -5,15 +5,13 @@ using System.Runtime.InteropServices;
 namespace Gradscaler
 {
   /// <summary>Keeps an array where it is until nothing refers to this any more.</summary>
-  internal sealed class Pin
+  internal class Pin
   {
-    internal readonly Array Array;
     internal readonly IntPtr Address;
     private GCHandle handle;
 
     internal Pin(Array array)
     {
-      Array = array;
       handle = GCHandle.Alloc(array, GCHandleType.Pinned);
       Address = handle.AddrOfPinnedObject();
     }
@@ -25,6 +23,24 @@ namespace Gradscaler
         handle.Free();
       }
     }
+
+    internal virtual Span<byte> Bytes
+    {
+      get { throw new InvalidArgumentException("the tensor was not made of an array"); }
+    }
+  }
+
+  internal sealed class Pin<T> : Pin where T : struct
+  {
+    private readonly T[] array;
+
+    internal Pin(T[] array)
+        : base(array)
+    {
+      this.array = array;
+    }
+
+    internal override Span<byte> Bytes => MemoryMarshal.AsBytes(new Span<T>(array));
   }
 
   /// <summary>
@@ -63,10 +79,7 @@ namespace Gradscaler
     public Tensor Scales { get; private set; }
 
     /// <summary>Bytes of one element.</summary>
-    public static int SizeOf(DType dtype)
-    {
-      return DTypes.SizeOf(dtype);
-    }
+    public static int SizeOf(DType dtype) => DTypes.SizeOf(dtype);
 
     /// <summary>
     /// Memory that something else owns and that stays as long as it is used: a CUDA allocation, a NativeArray.
@@ -88,23 +101,14 @@ namespace Gradscaler
     }
 
     /// <summary>All elements of an array, as Fp32.</summary>
-    public static Tensor Of(float[] array)
-    {
-      return Of(array, DType.Fp32);
-    }
+    public static Tensor Of(float[] array) => Of(array, DType.Fp32);
 
     /// <summary>All elements of an array, as Fp64.</summary>
-    public static Tensor Of(double[] array)
-    {
-      return Of(array, DType.Fp64);
-    }
+    public static Tensor Of(double[] array) => Of(array, DType.Fp64);
 
 #if NET5_0_OR_GREATER
     /// <summary>All elements of an array, as Fp16.</summary>
-    public static Tensor Of(Half[] array)
-    {
-      return Of(array, DType.Fp16);
-    }
+    public static Tensor Of(Half[] array) => Of(array, DType.Fp16);
 #endif
 
     /// <summary>
@@ -126,7 +130,7 @@ namespace Gradscaler
         throw new InvalidArgumentException("array has " + bytes + " bytes, which is no multiple of the " + size + " of "
                                            + dtype);
       }
-      var pin = new Pin(array);
+      var pin = new Pin<T>(array);
       return new Tensor(pin.Address, bytes / size, dtype, null, pin);
     }
 
@@ -138,7 +142,7 @@ namespace Gradscaler
         throw new InvalidArgumentException("count is " + count);
       }
       // Doubles, because their array is aligned for every type.
-      var pin = new Pin(new double[((long)count * SizeOf(dtype) + 7) / 8]);
+      var pin = new Pin<double>(new double[((long)count * SizeOf(dtype) + 7) / 8]);
       return new Tensor(pin.Address, count, dtype, null, pin);
     }
 
@@ -147,16 +151,10 @@ namespace Gradscaler
       return new Tensor(from.Data, from.Count, (DType)from.Dtype, null, owner);
     }
 
-    internal IntPtr ScaleAddress
-    {
-      get { return Scales == null ? IntPtr.Zero : Scales.Address; }
-    }
+    internal IntPtr ScaleAddress => Scales == null ? IntPtr.Zero : Scales.Address;
 
     /// <summary>The same memory with a name for messages and reports; null for none.</summary>
-    public Tensor Named(string name)
-    {
-      return new Tensor(Address, Count, DType, name, Owner, Scales);
-    }
+    public Tensor Named(string name) => new Tensor(Address, Count, DType, name, Owner, Scales);
 
     /// <summary>
     /// The same memory as codes of optimizer state that their scales multiply: one for each 32 elements, of Fp8E8m0, of
@@ -174,10 +172,7 @@ namespace Gradscaler
     }
 
     /// <summary>How many scales codes have: one for each 32 of them, also of less than 32.</summary>
-    public static long ScaleCount(long count)
-    {
-      return count / ScaleBlock + (count % ScaleBlock == 0 ? 0 : 1);
-    }
+    public static long ScaleCount(long count) => count / ScaleBlock + (count % ScaleBlock == 0 ? 0 : 1);
 
     /// <summary>Some of the elements; with scales, first is a multiple of 32.</summary>
     public Tensor Slice(long first, long count)
@@ -208,38 +203,7 @@ namespace Gradscaler
         throw new InvalidArgumentException("the tensor is of " + DType + ", whose elements are no " + typeof(T).Name);
       }
       int offset = (int)(Address.ToInt64() - pin.Address.ToInt64());
-      return MemoryMarshal.Cast<byte, T>(Bytes(pin.Array).Slice(offset, (int)Count * size));
-    }
-
-    private static Span<byte> Bytes(Array array)
-    {
-      if (array is double[])
-      {
-        return MemoryMarshal.AsBytes(new Span<double>((double[])array));
-      }
-      if (array is float[])
-      {
-        return MemoryMarshal.AsBytes(new Span<float>((float[])array));
-      }
-      if (array is ushort[])
-      {
-        return MemoryMarshal.AsBytes(new Span<ushort>((ushort[])array));
-      }
-      if (array is short[])
-      {
-        return MemoryMarshal.AsBytes(new Span<short>((short[])array));
-      }
-#if NET5_0_OR_GREATER
-      if (array is Half[])
-      {
-        return MemoryMarshal.AsBytes(new Span<Half>((Half[])array));
-      }
-#endif
-      if (array is byte[])
-      {
-        return new Span<byte>((byte[])array);
-      }
-      throw new InvalidArgumentException("no span of a " + array.GetType().Name);
+      return MemoryMarshal.Cast<byte, T>(pin.Bytes.Slice(offset, (int)Count * size));
     }
 
     /// <summary>Whether an element of the one is an element of the other, or 16 bits that carry it.</summary>
@@ -254,10 +218,7 @@ namespace Gradscaler
              || typeof(T).FullName == "System.Half" && dtype == DType.Fp16;
     }
 
-    internal static int ElementSize<T>() where T : struct
-    {
-      return Element<T>.Size;
-    }
+    internal static int ElementSize<T>() where T : struct => Element<T>.Size;
 
     private static class Element<T> where T : struct
     {

@@ -41,16 +41,10 @@ namespace Gradscaler
       }
     }
 
-    internal static NativeTensorList HandleOf(TensorList list, string name)
-    {
-      return Check.NotNull(list, name).Handle;
-    }
+    internal static NativeTensorList HandleOf(TensorList list, string name) => Check.NotNull(list, name).Handle;
 
     /// <summary>Number of tensors.</summary>
-    public long Count
-    {
-      get { return Handle.Count(); }
-    }
+    public long Count => Handle.Count();
 
     /// <summary>A tensor as the list knows it now, which keeps the memory alive as the list does.</summary>
     public Tensor this[long index]
@@ -71,7 +65,7 @@ namespace Gradscaler
       {
         for (int i = 0; i < tensors.Length && i < Owners.Count; i++)
         {
-          RequireSameShape(list, i, tensors[i]);
+          RequireSameShape(i, tensors[i]);
         }
         list.SetPointers(array, stream);
       }
@@ -93,29 +87,22 @@ namespace Gradscaler
     }
 
     /// <summary>The library takes addresses only, so that it cannot see a shorter array.</summary>
-    private void RequireSameShape(NativeTensorList list, int index, Tensor tensor)
+    private void RequireSameShape(int index, Tensor tensor)
     {
-      using (var old = new NativeTensor())
+      Tensor old = Owners[index];
+      if (old.Count != tensor.Count || old.DType != tensor.DType)
       {
-        list.Get(index, old);
-        if (old.Count != tensor.Count || old.Dtype != (int)tensor.DType)
-        {
-          throw new InvalidArgumentException("tensors[" + index + "] has count " + tensor.Count + " and dtype "
-                                             + tensor.DType + ", the list has " + old.Count + " and "
-                                             + (DType)old.Dtype);
-        }
-        if (Owners[index].ScaleAddress != tensor.ScaleAddress)
-        {
-          throw new InvalidArgumentException("tensors[" + index + "] has other scales than the list: make a new list");
-        }
+        throw new InvalidArgumentException("tensors[" + index + "] has count " + tensor.Count + " and dtype "
+                                           + tensor.DType + ", the list has " + old.Count + " and " + old.DType);
+      }
+      if (old.ScaleAddress != tensor.ScaleAddress)
+      {
+        throw new InvalidArgumentException("tensors[" + index + "] has other scales than the list: make a new list");
       }
     }
 
     /// <summary>Looks at every element of every tensor. Blocks.</summary>
-    public Diagnosis Diagnose(IntPtr stream = default(IntPtr))
-    {
-      return new Diagnosis(Handle.Diagnose(stream));
-    }
+    public Diagnosis Diagnose(IntPtr stream = default(IntPtr)) => new Diagnosis(Handle.Diagnose(stream));
 
     /// <summary>
     /// Disposes the list after the calls that other threads have in progress. Does nothing the second time.
@@ -124,10 +111,7 @@ namespace Gradscaler
     {
       NativeTensorList was = handle;
       handle = null;
-      if (was != null)
-      {
-        was.Dispose();
-      }
+      was?.Dispose();
     }
   }
 
@@ -148,10 +132,7 @@ namespace Gradscaler
     }
 
     /// <summary>Number of tensors.</summary>
-    public long Count
-    {
-      get { return diagnoses.Count(); }
-    }
+    public long Count => diagnoses.Count();
 
     /// <summary>Statistics of one tensor.</summary>
     public TensorDiagnosis this[long index]
@@ -181,7 +162,7 @@ namespace Gradscaler
     /// </summary>
     public Recommendation Recommend(float currentScale, DType dtype)
     {
-      using (NativeRecommendation one = diagnoses.Recommend(-1, currentScale, (int)dtype))
+      using (NativeRecommendation one = diagnoses.Recommend(currentScale, (int)dtype))
       {
         return new Recommendation(one);
       }

@@ -272,7 +272,7 @@ class TensorList(Closeable):
         """
         name = dtype_name(dtype) if dtype is not None else self._keep[0].dtype if self._keep else "float16"
         scale = real("current_scale", current_scale, FLOAT32_MAX)
-        found = self._looked_at().recommend(-1, scale, DTYPES[name])
+        found = self._looked_at().recommend(scale, DTYPES[name])
         return Recommendation(found.scale, found.flushed)
 
     def _looked_at(self) -> Any:

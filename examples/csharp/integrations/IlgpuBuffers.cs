@@ -11,28 +11,16 @@ namespace Integrations
   public static class IlgpuBuffers
   {
     /// <summary>All elements of a buffer, which is kept alive. Do not dispose it, or its accelerator, before.</summary>
-    public static Tensor Tensor(MemoryBuffer1D<float, Stride1D.Dense> buffer)
-    {
-      return At(buffer, DType.Fp32);
-    }
+    public static Tensor Tensor(MemoryBuffer1D<float, Stride1D.Dense> buffer) => At(buffer, DType.Fp32);
 
     /// <summary>The same of doubles.</summary>
-    public static Tensor Tensor(MemoryBuffer1D<double, Stride1D.Dense> buffer)
-    {
-      return At(buffer, DType.Fp64);
-    }
+    public static Tensor Tensor(MemoryBuffer1D<double, Stride1D.Dense> buffer) => At(buffer, DType.Fp64);
 
     /// <summary>The same of ILGPU's Half.</summary>
-    public static Tensor Tensor(MemoryBuffer1D<ILGPU.Half, Stride1D.Dense> buffer)
-    {
-      return At(buffer, DType.Fp16);
-    }
+    public static Tensor Tensor(MemoryBuffer1D<ILGPU.Half, Stride1D.Dense> buffer) => At(buffer, DType.Fp16);
 
     /// <summary>For the methods with a stream.</summary>
-    public static IntPtr Stream(AcceleratorStream stream)
-    {
-      return ((CudaStream)stream).StreamPtr;
-    }
+    public static IntPtr Stream(AcceleratorStream stream) => ((CudaStream)stream).StreamPtr;
 
     private static Tensor At(MemoryBuffer buffer, DType dtype)
     {

@@ -16,9 +16,6 @@ namespace Integrations
     }
 
     /// <summary>For the methods with a stream.</summary>
-    public static IntPtr Stream(CudaStream stream)
-    {
-      return stream.Stream.Pointer;
-    }
+    public static IntPtr Stream(CudaStream stream) => stream.Stream.Pointer;
   }
 }

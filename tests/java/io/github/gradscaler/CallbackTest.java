@@ -13,11 +13,6 @@ import java.lang.ref.WeakReference;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.Exchanger;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
-import java.util.concurrent.Future;
-import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 
 /** What the library calls back, and reports without waiting: the log, the sum over ranks, memory of the caller. */
@@ -82,41 +77,22 @@ class CallbackTest {
     }
   }
 
-  /** Two threads are two ranks. The first overflows in the second iteration; both skip. */
+  /** Of other ranks come three times the squares, and then an overflow. */
   @Test
-  void ranksAgree() throws Exception {
-    final Exchanger<double[]> exchanger = new Exchanger<>();
-    final ExecutorService ranks = Executors.newFixedThreadPool(2);
-    final List<Future<Report>> reports = new ArrayList<>();
-    for (int r = 0; r < 2; r++) {
-      final boolean overflows = r == 0;
-      reports.add(ranks.submit(() -> {
-        try (World w = new World(1)) {
-          w.scaler.setReducer(values -> {
-            final double[] other = exchanger.exchange(values.clone(), 20, TimeUnit.SECONDS);
-            for (int i = 0; i < values.length; i++) {
-              values[i] += other[i];
-            }
-          });
-          w.fill(overflows ? 3 : 4);
-          w.scaler.check(w.grads);
-          assertEquals(5, w.scaler.report(w.grads).gradNorm(), 1e-6);
-          w.scaler.stepAndUpdate(w.optimizer);
-          w.fill(overflows ? Float.POSITIVE_INFINITY : 1);
-          w.scaler.stepAndUpdate(w.optimizer);
-          assertEquals(overflows ? -3f : -4f, w.weights.floats().get(0));
-          return w.scaler.report();
-        }
-      }));
+  void reducerReplacesTheSums() {
+    try (World w = new World(1)) {
+      w.scaler.setReducer(values -> values[1] *= 4);
+      w.fill(3);
+      w.scaler.check(w.grads);
+      assertEquals(6, w.scaler.report(w.grads).gradNorm(), 1e-6);
+      w.scaler.stepAndUpdate(w.optimizer);
+      w.scaler.setReducer(values -> values[0]++);
+      w.scaler.stepAndUpdate(w.optimizer);
+      assertEquals(-3f, w.weights.floats().get(0));
+      assertTrue(w.scaler.report().overflow());
+      assertEquals(1, w.scaler.report().nonfiniteCount());
+      assertEquals(512f, w.scaler.getScale());
     }
-    for (Future<Report> each : reports) {
-      final Report report = each.get(60, TimeUnit.SECONDS);
-      assertTrue(report.overflow());
-      assertEquals(1, report.skipped());
-      assertEquals(512f, report.scale());
-      assertEquals(1, report.nonfiniteCount());
-    }
-    ranks.shutdown();
   }
 
   @Test

@@ -40,7 +40,7 @@ public final class Diagnosis {
    * than 0, and are computed in dtype.
    */
   public Recommendation recommend(float currentScale, DType dtype) {
-    try (NativeRecommendation one = diagnoses.recommend(-1, currentScale, Check.notNull(dtype, "dtype").code())) {
+    try (NativeRecommendation one = diagnoses.recommend(currentScale, Check.notNull(dtype, "dtype").code())) {
       return new Recommendation(one);
     }
   }

@@ -72,7 +72,7 @@ public final class TensorList implements AutoCloseable {
     final NativeTensorList list = Check.open(handle, TensorList.class);
     try (NativeTensorArray array = Tensor.array(tensors, "tensors")) {
       for (int i = 0; i < tensors.length && i < owners.count(); i++) {
-        requireSameShape(list, i, tensors[i]);
+        requireSameShape(i, tensors[i]);
       }
       list.setPointers(array, stream);
     }
@@ -95,16 +95,14 @@ public final class TensorList implements AutoCloseable {
   }
 
   /** The library takes addresses only, so that it cannot see a shorter buffer. */
-  private void requireSameShape(NativeTensorList list, int index, Tensor tensor) {
-    try (NativeTensor old = new NativeTensor()) {
-      list.get(index, old);
-      if (old.getCount() != tensor.count() || old.getDtype() != tensor.dtype().code()) {
-        throw new InvalidArgumentException("tensors[" + index + "] has count " + tensor.count() + " and dtype "
-            + tensor.dtype() + ", the list has " + old.getCount() + " and " + DType.of(old.getDtype()));
-      }
-      if (owners.get(index).scaleAddress() != tensor.scaleAddress()) {
-        throw new InvalidArgumentException("tensors[" + index + "] has other scales than the list: make a new list");
-      }
+  private void requireSameShape(int index, Tensor tensor) {
+    final Tensor old = owners.get(index);
+    if (old.count() != tensor.count() || old.dtype() != tensor.dtype()) {
+      throw new InvalidArgumentException("tensors[" + index + "] has count " + tensor.count() + " and dtype "
+          + tensor.dtype() + ", the list has " + old.count() + " and " + old.dtype());
+    }
+    if (old.scaleAddress() != tensor.scaleAddress()) {
+      throw new InvalidArgumentException("tensors[" + index + "] has other scales than the list: make a new list");
     }
   }
 
