@@ -9,7 +9,7 @@ namespace {
 
 gsc_scaler_options options(float scale, int32_t interval) { return scaler_options(scale, interval); }
 
-/// Scales after each update, '.' a clean one and 'x' an overflow. Other sequences are in tests/conformance.
+/// Scales after each update, '.' a clean one and 'x' an overflow.
 struct Row {
   const char *what;
   float scale;
@@ -64,6 +64,19 @@ const Row kRows[] = {
        o.recovery_interval = 3;
      },
      "x........", "4 4 4 8 8 8 8 8 16"},
+    {"exclusive floor", 4, 1000,
+     [](auto &o) {
+       o.min_scale = 1;
+       o.flags = GSC_SCALER_FLOOR_EXCLUSIVE;
+     },
+     "xx.", "2 2 2"},
+    {"growth beyond fp32", 0x1p126F, 1, [](auto &o) { o.growth_factor = 16; }, "..", "8.50705917e+37 8.50705917e+37"},
+    {"growth beyond fp32, unguarded", 0x1p126F, 1,
+     [](auto &o) {
+       o.growth_factor = 16;
+       o.flags = GSC_SCALER_NO_FINITE_GUARD;
+     },
+     ".", "inf"},
 };
 
 TEST(Policy, Scales) {
@@ -71,6 +84,19 @@ TEST(Policy, Scales) {
     gsc_scaler_options o = options(row.scale, row.interval);
     row.change(o);
     EXPECT_EQ(Policy(o).run(row.pattern), row.scales) << row.what;
+  }
+}
+
+/// Growth is tested with >=; GROW_ON_EQUAL has PyTorch's ==, which a tracker above the interval never meets.
+TEST(Policy, AnIntervalLoweredBelowTheTracker) {
+  for (const bool on_equal : {false, true}) {
+    gsc_scaler_options o = options(8, 10);
+    o.flags = on_equal ? GSC_SCALER_GROW_ON_EQUAL : 0;
+    Policy policy(o);
+    policy.run("....");
+    o.growth_interval = 2;
+    ASSERT_GSC_OK(gsc_scaler_set_options(policy, &o, nullptr));
+    EXPECT_EQ(policy.run("..."), on_equal ? "8 8 8" : "16 16 32");
   }
 }
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The golden files: trajectories of loss scales under overflow patterns, one JSON file a system, all in goldens.tar.xz.
-README.md in the folder above documents the format. Writer and reader are both here."""
+README.md in the folder above documents the format."""
 
 import itertools
 import json
@@ -24,13 +24,6 @@ def runs(booleans):
     return lengths
 
 
-def expand(lengths):
-    out = []
-    for i, length in enumerate(lengths):
-        out += [i % 2 == 1] * length
-    return out
-
-
 def to_float32(x):
     """The fp32 value nearest to x; past the largest one, inf."""
     try:
@@ -52,20 +45,6 @@ def held_scales(scales):
     """Two lists: the scales in turn, and for how many updates each was held."""
     found = [(scale, len(list(updates))) for scale, updates in itertools.groupby(map(encode_scale, scales))]
     return [scale for scale, _ in found], [updates for _, updates in found]
-
-
-def decode_scale(encoded):
-    if isinstance(encoded, int):
-        return math.ldexp(1.0, encoded)
-    return struct.unpack(">f", bytes.fromhex(encoded))[0]
-
-
-def scales(run):
-    """The scale after each update of a run: the inverse of `held_scales`."""
-    out = []
-    for scale, updates in zip(run["scale"], run["held"], strict=True):
-        out += [decode_scale(scale)] * updates
-    return out
 
 
 def write(path, header, recorded):
