@@ -58,7 +58,7 @@ void check_scaler(const gsc_test::Context &context, Bytes &bytes) {
 }
 
 void check_optimizer(const gsc_test::Context &context, Bytes &bytes) {
-  gsc_optimizer_options options = gsc_test::optimizer_options(static_cast<int32_t>(bytes.below(6)));
+  gsc_optimizer_options options = gsc_test::optimizer_options(static_cast<int32_t>(bytes.below(GSC_NOVOGRAD + 1)));
   spoil(bytes, options);
   gsc_test::Buffer params(GSC_FP32, 3), grads(GSC_FP16, 3);
   const gsc_test::List p = gsc_test::make_list(context, params), g = gsc_test::make_list(context, grads);

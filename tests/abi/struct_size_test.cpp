@@ -36,7 +36,7 @@ class StructSize : public ::testing::Test {
     EXPECT_GT(changed, 0u) << "nothing was written";
     for (size_t i = size; i < kRoom; ++i) ASSERT_EQ(bytes[i], kFill) << "byte " << i << " beyond the struct";
     for (uint32_t bad : {0u, 3u, size - 1, size + 1, size + 8, UINT32_MAX}) {
-      EXPECT_INVALID(run(bad), "struct_size");
+      EXPECT_INVALID(run(bad), "struct_size", bad > size ? "newer header" : "set it to the sizeof");
       for (size_t i = 4; i < kRoom; ++i) ASSERT_EQ(bytes[i], kFill) << "struct_size " << bad << ", byte " << i;
     }
     EXPECT_EQ(fill(nullptr), GSC_ERROR_INVALID_ARGUMENT);
@@ -49,7 +49,7 @@ class StructSize : public ::testing::Test {
     for (uint32_t bad : {0u, 3u, size - 1, size + 1, size + 8, UINT32_MAX}) {
       Struct given = good;
       given.struct_size = bad;
-      EXPECT_INVALID(take(&given), "struct_size");
+      EXPECT_INVALID(take(&given), "struct_size", bad > size ? "newer header" : "set it to the sizeof");
     }
     good.struct_size = size;
     EXPECT_GSC_OK(take(&good));

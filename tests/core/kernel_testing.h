@@ -81,6 +81,12 @@ class Buffer {
     return bytes_ == other.bytes_ ? -1 : n_;
   }
 
+  bool guards_intact() const {
+    const auto is_guard = [](char byte) { return byte == kGuard; };
+    return std::all_of(bytes_.begin(), bytes_.begin() + (shift_ + 1) * size_, is_guard) &&
+           std::all_of(bytes_.end() - size_, bytes_.end(), is_guard);
+  }
+
  private:
   static constexpr char kGuard = 0x5a;
   template <typename V>

@@ -104,6 +104,7 @@ void for_elements(const Case &c, Arrays &a, const Run &run) {
 
 void expect_same(const Buffer &got, const Buffer &expected, const char *what) {
   const int64_t i = got.first_difference(expected);
+  EXPECT_TRUE(expected.guards_intact()) << what;
   EXPECT_EQ(i, -1) << what << ": " << (i < got.size() ? got.get(i) : kNan) << " instead of "
                    << (i < got.size() ? expected.get(i) : kNan);
 }

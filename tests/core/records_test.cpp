@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Sums that cannot be right, as an all-reduce may leave them: on the CPU the call that joined them is refused before they
-// are concluded, so this is what a CUDA device does with them. And the order in which sums of chunks are joined.
+// are concluded, so this is what a CUDA device does with them. The order in which sums of chunks are joined, and the
+// checksum of a checkpoint.
 #include "core/rules/records.h"
 
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include <random>
 #include <vector>
 
+#include "core/base/checksum.h"
 #include "core/device/join.h"
 
 namespace gsc {
@@ -61,6 +63,18 @@ TEST(Join, HasItsOrder) {
     }
     EXPECT_EQ(join(count, [&](int64_t i) { return values[i]; }), lanes[0]) << count;
   }
+}
+
+/// The published results of XXH64 for these inputs, by another implementation.
+TEST(Checksum, IsXxh64) {
+  EXPECT_EQ(checksum("", 0), 0xef46db3751d8e999u);
+  EXPECT_EQ(checksum("abc", 3), 0x44bc2cf5ad770999u);
+  unsigned char bytes[222];
+  for (unsigned i = 0; i < sizeof bytes; ++i) bytes[i] = static_cast<unsigned char>(i * 7 + i / 256);
+  const std::pair<int64_t, uint64_t> kKnown[] = {{7, 0xd734a6b26f3da63e},   {31, 0x0f187c62b1e722b7},
+                                                 {32, 0x91b0cb0931a8c629},  {63, 0x219110bf13e2fa26},
+                                                 {101, 0x42312f4d55d9bd17}, {222, 0x5772227269f0e2d8}};
+  for (const auto &[size, hash] : kKnown) EXPECT_EQ(checksum(bytes, size), hash) << size;
 }
 
 }  // namespace
