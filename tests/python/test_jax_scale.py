@@ -109,6 +109,13 @@ def test_scales_at_the_ends_of_float32(scale):
     assert require_same_updates(*at(policy, scale), np.ones(5, bool)) == 5
 
 
+def test_products_of_64_bits():
+    a, b = np.random.default_rng(6).integers(0, 2**32, (2, 1000), dtype=np.uint64)
+    a[:2], b[:2] = 2**32 - 1, (2**32 - 1, 1)
+    high, low = _policy._product(jnp.asarray(a, jnp.uint32), jnp.asarray(b, jnp.uint32))
+    np.testing.assert_array_equal(np.asarray(high, np.uint64) << np.uint64(32) | np.asarray(low, np.uint64), a * b)
+
+
 @pytest.mark.parametrize("limit", [1.0, 0.5, 0.4, 0.1, 1 / 3, 2 / 3, 1 - 2.0**-53, 1e-9, 1e-300, 5e-324])
 def test_rates_are_compared_as_doubles_are(limit):
     rng = np.random.default_rng(5)
