@@ -169,17 +169,19 @@ def adamw_convert(params: Any, held: Any, *, dtype: Any = None, state: str = "fp
     new = jax.tree_util.tree_unflatten(tree, weights)
     made = adamw_init(new, state=state, master=master, seed=seed)
     targets, changed = _codes(state, master), {"step": held.step}
-    for slot in _SLOTS:
-        found = [_handlers.convert(column, None if codes[slot] not in GROUPED else scales[slot + SCALE][i], None,
-                                   codes[slot], targets[slot], _DTYPES[targets[slot]])
-                 for i, column in enumerate(columns[slot])]
+    none = [None] * len(leaves)
+
+    def store(slot: str, code: int, *columns: list[Any]) -> None:
+        found = [_handlers.convert(source, scale, weight, code, targets[slot], _DTYPES[targets[slot]])
+                 for source, scale, weight in zip(*columns, strict=True)]
         changed[slot] = jax.tree_util.tree_unflatten(tree, [values for values, _ in found])
         if targets[slot] in GROUPED:
             changed[slot + SCALE] = jax.tree_util.tree_unflatten(tree, [scale for _, scale in found])
+
+    for slot in _SLOTS:
+        store(slot, codes[slot], columns[slot], scales.get(slot + SCALE, none), none)
     if REMAINDER in targets:
-        found = [_handlers.convert(one, None, weight, native.FP32, targets[REMAINDER], _DTYPES[targets[REMAINDER]])
-                 for one, weight in zip(wide, weights, strict=True)]
-        changed[REMAINDER] = jax.tree_util.tree_unflatten(tree, [values for values, _ in found])
+        store(REMAINDER, native.FP32, wide, none, weights)
     replace: Any = made._replace if isinstance(made, AdamWState) else functools.partial(dataclasses.replace, made)
     return new, replace(**changed)
 
