@@ -287,6 +287,18 @@ TEST_P(Norm, ManyChunks) {
   }
 }
 
+TEST_P(Norm, OneThatIsNotFinite) {
+  std::vector<Buffer> buffers = make_buffers(GetParam(), {3, 2 * kChunk + 9});
+  for (Buffer &buffer : buffers) buffer.fill(1.0);
+  for (const double bad : {kInf, -kInf, kNan}) {
+    for (const int64_t at : {int64_t{0}, kChunk, 2 * kChunk + 8}) {
+      buffers[1].set(at, bad);
+      expect_norms(context_, buffers);
+      buffers[1].set(at, 1.0);
+    }
+  }
+}
+
 TEST(NormOfAll, ThousandsOfTinyTensors) {
   const Context context = make_context(2);
   Random random(33);
