@@ -49,7 +49,7 @@ void load(Objects &objects, std::vector<uint8_t> image) {
 
 void restore(Objects &objects, Bytes bytes) {
   gsc_scaler_state state{}, before = gsc_test::state_of(objects.scaler);
-  std::memcpy(&state, bytes.data(), bytes.size() < sizeof state ? bytes.size() : sizeof state);
+  std::copy_n(bytes.data(), std::min(bytes.size(), sizeof state), reinterpret_cast<uint8_t *>(&state));
   const gsc_status status = gsc_scaler_set_state(objects.scaler.get(), &state, nullptr);
   const gsc_scaler_state after = gsc_test::state_of(objects.scaler);
   // Bit for bit, but for the struct's own words and -0.
