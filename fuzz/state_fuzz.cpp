@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes as the saved state of an optimizer and of a scaler. What loads must come out again as it went in; what does not
 // must leave everything as it was.
+#include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "core/base/checksum.h"
