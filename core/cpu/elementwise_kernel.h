@@ -81,13 +81,13 @@ constexpr int64_t kBlocksOfPlace = 16;
 constexpr int kPlaceBytes = 1024;
 
 /// f(offset, n) for blocks that cover [0, n): the first has `first` elements, the last the remainder, all others
-/// `block`. A long span is processed as four interleaved streams: a prefetcher that stops at a page boundary keeps
-/// running in the other three.
+/// `block`. With `in_places` a long span is processed as four interleaved streams: a prefetcher that stops at a page
+/// boundary keeps running in the other three. On Zen 5 the streams of two threads are slower than one thread.
 template <typename F>
-void for_blocks(int64_t n, int64_t first, int block, const F &f) {
+void for_blocks(int64_t n, int64_t first, int block, bool in_places, const F &f) {
   int64_t i = n < first ? n : first;
   if (i > 0) f(int64_t{0}, static_cast<int>(i));
-  if (const int64_t place = (n - i) / block / 4 * block; place >= kBlocksOfPlace * block) {
+  if (const int64_t place = (n - i) / block / 4 * block; in_places && place >= kBlocksOfPlace * block) {
     const int64_t end = i + place;
     for (; i < end; i += block) {
       for (int p = 0; p < 4; ++p) f(i + p * place, block);
@@ -105,7 +105,8 @@ void compute_span(const ElementwiseSpan &span) {
   const BlockKernel store = block_kernel<false>(span);
   const BlockKernel stream = streaming ? block_kernel<true>(span) : store;
   const int block = kPlaceBytes / static_cast<int>(src_bytes > dst_bytes ? src_bytes : dst_bytes);
-  for_blocks(span.n, streaming ? misaligned_elements(span.dst, dst_bytes) : 0, block, [&](int64_t i, int n) {
+  const int64_t first = streaming ? misaligned_elements(span.dst, dst_bytes) : 0;
+  for_blocks(span.n, first, block, span.in_places, [&](int64_t i, int n) {
     (n == block ? stream : store)(span, at(span.src, i * src_bytes), at(span.dst, i * dst_bytes), n);
   });
   if (streaming) stream_fence();
@@ -121,7 +122,7 @@ void fill_span(const ElementwiseSpan &span) {
     // In bytes, from a register: blocks of the same size for all dtypes.
     constexpr int kBytes = kRowBytes;
     const auto line = load_vector<Int32Vector>(block);
-    for_blocks(span.n * bytes, misaligned_elements(span.dst, 1), kBytes, [&](int64_t i, int n) {
+    for_blocks(span.n * bytes, misaligned_elements(span.dst, 1), kBytes, span.in_places, [&](int64_t i, int n) {
       char *dst = at(span.dst, i);
       if (n < kBytes) {
         std::memcpy(dst, block, n);

@@ -34,6 +34,7 @@ struct ElementwiseSpan {
   Elementwise op;
   double a, b;     ///< narrowed to the arithmetic type before use
   bool streaming;  ///< the arrays exceed the caches: non-temporal stores for write-only results
+  bool in_places;  ///< a long span is processed at four places at a time
 };
 
 /// One span of a tensor in an optimizer step.

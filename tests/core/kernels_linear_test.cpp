@@ -46,14 +46,16 @@ Buffer reference_linear(Elementwise op, double a, double b, const Buffer &src, c
 void expect_linear(Elementwise op, double a, double b, const Buffer &src, const Buffer &dst, bool in_place = false) {
   const Buffer expected = reference_linear(op, a, b, src, dst);
   for (const Kernels *kernels : usable_kernels()) {
-    for (const bool streaming : {false, true}) {
+    for (const int way : {0, 1, 2, 3}) {
+      const bool streaming = (way & 1) != 0, in_places = (way & 2) != 0;
       Buffer result = dst;
       kernels->elementwise({in_place ? result.data() : src.data(), result.data(), src.size(), src.dtype(), dst.dtype(),
-                            op, a, b, streaming});
+                            op, a, b, streaming, in_places});
       const int64_t i = result.first_difference(expected);
       ASSERT_EQ(i, -1) << kernels->name << " op " << static_cast<int>(op) << (streaming ? " streaming " : " ")
-                       << dtype_name(src.dtype()) << " to " << dtype_name(dst.dtype()) << " n=" << src.size() << ": "
-                       << src.get(i) << " gave " << result.get(i) << " instead of " << expected.get(i);
+                       << (in_places ? "in places " : "") << dtype_name(src.dtype()) << " to "
+                       << dtype_name(dst.dtype()) << " n=" << src.size() << ": " << src.get(i) << " gave "
+                       << result.get(i) << " instead of " << expected.get(i);
     }
   }
 }
