@@ -66,7 +66,7 @@ def lost_by_misalignment(prefix):
 
 
 def through_pytorch(model):
-    with lzma.open(RESULTS / ZEN4 / "torch.json.xz", "rt") as file:
+    with lzma.open(RESULTS / ZEN5 / "torch.json.xz", "rt") as file:
         cases = json.load(file)["models"][model]
     ratios = [statistics.median(cases[case]["torch fused"]) / statistics.median(cases[case]["gradscaler"])
               for case in ("step", "tail")]
