@@ -19,7 +19,8 @@ def canonical(name):
     """(benchmark, threads, log2 of bytes or None) of Google Benchmark's name."""
     parts = name.split("/")
     options = dict(part.split(":") for part in parts if ":" in part)
-    key = "/".join(part for part in parts if ":" not in part and part != "manual_time")
+    left_out = ("threads:", "log2_bytes:", "iterations:", "manual_time")
+    key = "/".join(part for part in parts if not part.startswith(left_out))
     return key, int(options.get("threads", 1)), int(options["log2_bytes"]) if "log2_bytes" in options else None
 
 

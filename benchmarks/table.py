@@ -44,8 +44,6 @@ class Row:
         raw = medians(runs)
         self.raw, self.runs = raw, runs
         self.key, self.threads, self.log2 = records.canonical(raw["name"])
-        if self.key.startswith("state/"):  # of two sizes
-            self.key += f", {raw['parameters']:.3g} parameters"
         self.error = next((run.get("error_message") for run in runs if run.get("error_occurred")), None)
 
     def __getitem__(self, counter):
@@ -66,8 +64,7 @@ class Results:
         self.cases = [medians(runs) | {"runs": runs} for runs in grouped(
             self.peers["cases"], lambda case: (case["model"], case["threads"]))] if self.peers else []
         self.raw = raw
-        self.all = [Row(runs) for runs in grouped(
-            raw["benchmarks"], lambda run: (records.canonical(run["name"]), run.get("parameters")))]
+        self.all = [Row(runs) for runs in grouped(raw["benchmarks"], lambda run: records.canonical(run["name"]))]
         self.left_out = [r for r in self.all if r.error]
         self.rows = [r for r in self.all if not r.error]
         self.sizes = sorted({r.log2 for r in self.rows if r.log2})
