@@ -153,7 +153,7 @@ void CpuBackend::zero_chunks(const Plan &plan, int64_t begin, int64_t end) {
     plan.for_runs(first, last, run_end, [&](int64_t tensor, int64_t offset, int64_t n) {
       const Tensor &t = plan.tensor(tensor);
       kernels_->elementwise({nullptr, element(t, offset), n, t.dtype, t.dtype, Elementwise::kFill, 0.0, 0.0,
-                             plan.total_bytes() > kStreamingBytes, ahead_ != ReadAhead::kNextTile});
+                             plan.total_bytes() > kStreamingBytes, in_places_});
     });
   });
 }

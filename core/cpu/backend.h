@@ -84,6 +84,8 @@ class CpuBackend final : public Backend {
   std::pmr::memory_resource *memory_;
   const Kernels *kernels_;
   const ReadAhead ahead_ = best_read_ahead();
+  /// Not where the next tile is read ahead: on Zen 5 two threads at four places each are slower than one thread.
+  const bool in_places_ = ahead_ != ReadAhead::kNextTile;
   Parallel parallel_;
 };
 

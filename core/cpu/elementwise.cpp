@@ -29,8 +29,7 @@ void CpuBackend::elementwise(const ElementwiseJob &job, gsc_stream /*stream*/) {
       const int64_t piece = in_pieces ? kPieceBytes / std::max(dtype_bytes(src.dtype), dtype_bytes(dst.dtype)) : n;
       for (int64_t i = 0; i < n; i += piece) {
         kernels_->elementwise({element(src, offset + i), element(dst, offset + i), std::min(piece, n - i), src.dtype,
-                               dst.dtype, rule.op, rule.a, rule.b, bytes > kStreamingBytes,
-                               ahead_ != ReadAhead::kNextTile});
+                               dst.dtype, rule.op, rule.a, rule.b, bytes > kStreamingBytes, in_places_});
       }
     });
   });

@@ -82,7 +82,7 @@ constexpr int kPlaceBytes = 1024;
 
 /// f(offset, n) for blocks that cover [0, n): the first has `first` elements, the last the remainder, all others
 /// `block`. With `in_places` a long span is processed as four interleaved streams: a prefetcher that stops at a page
-/// boundary keeps running in the other three. On Zen 5 the streams of two threads are slower than one thread.
+/// boundary keeps running in the other three.
 template <typename F>
 void for_blocks(int64_t n, int64_t first, int block, bool in_places, const F &f) {
   int64_t i = n < first ? n : first;
