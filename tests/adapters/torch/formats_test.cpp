@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Formats of the optimizer state in the libtorch adapter: training, archives, conversion, groups.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <gradscaler/adapters/torch.hpp>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/adapters/torch/refused.h"
+#include "tests/adapters/torch/tensors.h"
+
+namespace {
+
+namespace gt = gradscaler::torch;
+using torch::optim::AdamWOptions;
+using torch::optim::SGDOptions;
+
+struct Format {
+  gradscaler::StateFormat state;
+  gradscaler::MasterFormat master;
+  gt::StateOptions options() const { return gt::StateOptions().state_format(state).master_format(master).seed(7); }
+};
+std::vector<Format> formats() {
+  using enum gradscaler::StateFormat;
+  using gradscaler::MasterFormat;
+  std::vector<Format> found;
+  for (const auto state : {full, bits16, bits8}) {
+    for (const auto master :
+         {MasterFormat::none, MasterFormat::split16, MasterFormat::split8, MasterFormat::stochastic}) {
+      found.push_back({state, master});
+    }
+  }
+  return found;
+}
+
+std::string archive_of(const torch::optim::Optimizer &optimizer) {
+  std::stringstream file;
+  torch::serialize::OutputArchive archive;
+  optimizer.save(archive);
+  archive.save_to(file);
+  return file.str();
+}
+void load_archive(torch::optim::Optimizer &optimizer, const std::string &bytes) {
+  std::stringstream file(bytes);
+  torch::serialize::InputArchive archive;
+  archive.load_from(file);
+  optimizer.load(archive);
+}
+
+/// bf16 weights that go to a target: rows that are whole groups of 32, rows that are not, and a transposed matrix.
+struct Problem {
+  std::vector<at::Tensor> params = {bf16({33, 7}), bf16({2, 64}), bf16({5, 8}).t()};
+  static at::Tensor bf16(at::IntArrayRef sizes) { return at::zeros(sizes, at::kBFloat16); }
+  Problem() {
+    for (at::Tensor &param : params) param = param.detach().set_requires_grad(true);
+  }
+  static at::Tensor target(const at::Tensor &param) { return at::linspace(-1, 1, param.numel()).view(param.sizes()); }
+  void set_grads(double scale = 1.0) {
+    for (at::Tensor &param : params) {
+      const at::Tensor error = param.detach().to(at::kFloat) - target(param);
+      param.mutable_grad() = at::empty_like(param.detach()).copy_(error * scale);
+    }
+  }
+  double error() const {
+    double worst = 0.0;
+    for (const at::Tensor &param : params) {
+      worst = std::max(worst, (param.detach().to(at::kFloat) - target(param)).abs().max().item<double>());
+    }
+    return worst;
+  }
+  void run(torch::optim::Optimizer &optimizer, int steps) {
+    for (int step = 0; step < steps; ++step) {
+      set_grads();
+      optimizer.step();
+    }
+  }
+  void take(const Problem &other) {
+    for (std::size_t i = 0; i < params.size(); ++i) params[i].detach().copy_(other.params[i].detach());
+  }
+  bool has_bits_of(const Problem &other) const {
+    return std::equal(params.begin(), params.end(), other.params.begin(), same_bits);
+  }
+};
+
+template <class Optimizer, class Options>
+void train_save_load_convert(const Options &options, double tolerance) {
+  for (const Format &format : formats()) {
+    SCOPED_TRACE(testing::Message() << "state " << static_cast<int>(format.state) << ", master "
+                                    << static_cast<int>(format.master));
+    Problem problem, again;
+    Optimizer optimizer(problem.params, options, format.options());
+    problem.run(optimizer, 100);
+    EXPECT_LE(problem.error(), tolerance);
+
+    // An archive of the same format continues with the same bits.
+    Optimizer same(again.params, options, format.options());
+    load_archive(same, archive_of(optimizer));
+    again.take(problem);
+    problem.run(optimizer, 3);
+    again.run(same, 3);
+    ASSERT_TRUE(again.has_bits_of(problem));
+
+    // Of another one it is converted, and back again without a loss where fp32 is between them.
+    for (const Format &other : formats()) {
+      Problem converted;
+      Optimizer second(converted.params, options, other.options());
+      load_archive(second, archive_of(optimizer));
+      converted.take(problem);
+      converted.run(second, 20);
+      EXPECT_LE(converted.error(), tolerance);
+    }
+    Problem wide;
+    Optimizer full(wide.params, options, Format{gradscaler::StateFormat::full, format.master}.options());
+    load_archive(full, archive_of(optimizer));
+    wide.take(problem);
+    wide.set_grads();
+    full.prepare();
+    Optimizer back(again.params, options, format.options());
+    load_archive(back, archive_of(full));
+    again.take(problem);
+    problem.run(optimizer, 1);
+    again.run(back, 1);
+    EXPECT_TRUE(again.has_bits_of(problem));
+  }
+}
+
+TEST(TorchFormats, TrainSaveLoadConvert) {
+  train_save_load_convert<gt::AdamW>(AdamWOptions(2e-2).weight_decay(0.0), 0.06);
+  train_save_load_convert<gt::SGD>(SGDOptions(0.1).momentum(0.8), 0.06);
+  train_save_load_convert<gt::RMSprop>(torch::optim::RMSpropOptions(1e-2).momentum(0.5), 0.1);
+}
+
+TEST(TorchFormats, StateIsInTensors) {
+  Problem problem;
+  const Format format{gradscaler::StateFormat::bits8, gradscaler::MasterFormat::split16};
+  gt::AdamW adamw(problem.params, AdamWOptions(1e-2), format.options());
+  problem.run(adamw, 2);
+  auto *key = problem.params[2].unsafeGetTensorImpl();
+  const auto &state = static_cast<torch::optim::AdamWParamState &>(*adamw.state().at(key));
+  EXPECT_EQ(state.exp_avg().scalar_type(), at::kByte);
+  EXPECT_EQ(state.exp_avg_sq().sizes(), problem.params[2].sizes());
+  EXPECT_EQ(state.exp_avg_sq().strides(), problem.params[2].strides());
+  // Loaded into fp32 state, it is an archive of libtorch's class.
+  Problem other;
+  gt::AdamW full(other.params, AdamWOptions(1e-2));
+  load_archive(full, archive_of(adamw));
+  other.set_grads();
+  full.prepare();
+  torch::optim::AdamW theirs(other.params, AdamWOptions(1e-2));
+  load_archive(theirs, archive_of(full));
+  other.run(theirs, 1);
+  EXPECT_LT(other.error(), 1.0);
+  // And codes whose scales are lost are refused.
+  adamw.state().at(key) = std::make_unique<torch::optim::AdamWParamState>(state);
+  EXPECT_REFUSED(adamw.step(), "state of parameter 2 in group 0 has codes, but not 2 bytes of scales");
+}
+
+TEST(TorchFormats, GroupsHaveTheirOwn) {
+  std::vector<at::Tensor> wide = parameters();
+  Problem problem;
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(problem.params);
+  groups.emplace_back(wide);
+  const Format format{gradscaler::StateFormat::bits8, gradscaler::MasterFormat::split16};
+  gt::AdamW adamw(std::move(groups), AdamWOptions(1e-2), format.options());
+  for (at::Tensor &param : wide) param.mutable_grad() = at::ones_like(param.detach());
+  problem.set_grads();
+  EXPECT_REFUSED(adamw.step(), "value of parameter 0 in group 1 is Float, but masters are those of Half and BFloat16");
+  adamw.state_options(1, gt::StateOptions());
+  problem.run(adamw, 3);
+  const auto &state = static_cast<torch::optim::AdamWParamState &>(*adamw.state().at(wide[0].unsafeGetTensorImpl()));
+  EXPECT_EQ(state.exp_avg().scalar_type(), at::kFloat);
+  EXPECT_EQ(state.step(), 0);
+  // Another format in the midst of training; the steps stay.
+  adamw.state_options(1, gt::StateOptions().state_format(gradscaler::StateFormat::bits16));
+  problem.run(adamw, 1);
+  const auto &now = static_cast<torch::optim::AdamWParamState &>(*adamw.state().at(wide[0].unsafeGetTensorImpl()));
+  EXPECT_EQ(now.exp_avg().scalar_type(), at::kBFloat16);
+  EXPECT_EQ(now.step(), 3);
+  std::vector<at::Tensor> doubles = {at::ones({4}, at::kDouble).set_requires_grad(true)};
+  doubles[0].mutable_grad() = at::ones({4}, at::kDouble);
+  gt::SGD sgd(doubles, SGDOptions(0.1).momentum(0.9), gt::StateOptions().state_format(gradscaler::StateFormat::bits8));
+  EXPECT_REFUSED(sgd.step(), "value of parameter 0 in group 0 is Double");
+}
+
+/// The random bits of a parameter depend on its place in the optimizer, not on which others have gradients.
+TEST(TorchFormats, AbsentGradientsDoNotMoveTheRandomBits) {
+  const Format format{gradscaler::StateFormat::bits8, gradscaler::MasterFormat::stochastic};
+  Problem one, two;
+  gt::AdamW whole(one.params, AdamWOptions(1e-2), format.options());
+  gt::AdamW part(two.params, AdamWOptions(1e-2), format.options());
+  for (int step = 0; step < 5; ++step) {
+    one.set_grads();
+    two.set_grads();
+    two.params[0].mutable_grad() = at::Tensor();
+    whole.step();
+    part.step();
+  }
+  EXPECT_TRUE(same_bits(one.params[1], two.params[1]));
+  EXPECT_TRUE(same_bits(one.params[2], two.params[2]));
+}
+
+}  // namespace
