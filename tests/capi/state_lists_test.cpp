@@ -12,7 +12,7 @@ namespace gsc_test {
 namespace {
 
 std::string page(const char *name) {
-  std::ifstream file(std::string(GSC_PAGES) + '/' + name);
+  std::ifstream file(std::string(GSC_PAGES "/") + name);
   EXPECT_TRUE(file) << name;
   return {std::istreambuf_iterator<char>(file), {}};
 }
