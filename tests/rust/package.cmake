@@ -5,7 +5,8 @@
 # Arguments: CARGO, PYTHON, SOURCE (the repository), TARGET (a folder to build in), VERSION.
 set(ENV{CARGO_TARGET_DIR} ${TARGET})
 set(publish ${TARGET}/publish)
-file(REMOVE_RECURSE ${publish})
+set(unpacked ${TARGET}/unpacked)
+file(REMOVE_RECURSE ${publish} ${unpacked})
 file(COPY ${SOURCE}/bindings/rust/ DESTINATION ${publish} PATTERN LICENSE EXCLUDE)
 foreach(crate gradscaler-sys gradscaler)
   file(COPY ${SOURCE}/LICENSE DESTINATION ${publish}/${crate})
@@ -14,8 +15,6 @@ execute_process(COMMAND ${PYTHON} -B ${SOURCE}/scripts/gen-api --rust ${publish}
                 COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${CARGO} package --workspace --locked --allow-dirty --no-verify WORKING_DIRECTORY ${publish}
                 COMMAND_ERROR_IS_FATAL ANY)
-set(unpacked ${TARGET}/unpacked)
-file(REMOVE_RECURSE ${unpacked})
 foreach(crate gradscaler-sys gradscaler)
   file(ARCHIVE_EXTRACT INPUT ${TARGET}/package/${crate}-${VERSION}.crate DESTINATION ${unpacked})
   foreach(file Cargo.toml README.md LICENSE src/lib.rs)
@@ -24,6 +23,8 @@ foreach(crate gradscaler-sys gradscaler)
     endif()
   endforeach()
 endforeach()
-execute_process(COMMAND ${CARGO} check --features half --config
+# In a folder of its own: cargo takes a crate of the same version and folder as unchanged, and their dates are old.
+execute_process(COMMAND ${CMAKE_COMMAND} -E env CARGO_TARGET_DIR=${unpacked}/target
+                        ${CARGO} check --features half --config
                         "patch.crates-io.gradscaler-sys.path='${unpacked}/gradscaler-sys-${VERSION}'"
                 WORKING_DIRECTORY ${unpacked}/gradscaler-${VERSION} COMMAND_ERROR_IS_FATAL ANY)
