@@ -242,7 +242,7 @@ namespace Gradscaler.Tests
 
     private static float[] Filled(int count, float value) => Enumerable.Repeat(value, count).ToArray();
 
-    /// <summary>Each thread gets the failure of its own call.</summary>
+    /// <summary>Each thread reads the failure of the call that it made.</summary>
     [Test]
     public void ErrorsBelongToTheThread()
     {

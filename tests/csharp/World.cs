@@ -47,6 +47,7 @@ namespace Gradscaler.Tests
         while (!Volatile.Read(ref stop))
         {
           GC.Collect();
+          Thread.Sleep(1);  // Without it the other threads may hardly get a turn: on two cores 800 ms each.
         }
       });
       collector.Start();

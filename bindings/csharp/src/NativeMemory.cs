@@ -6,8 +6,8 @@ namespace Gradscaler
 {
   /// <summary>
   /// Tells the collector roughly how much the library allocates. The collector sees an object as a few bytes, and would
-  /// never run in a program that forgets to dispose them. Mono's collector ignores this: there it is asked to run when
-  /// as much has been allocated since its last run as was left after it.
+  /// never run in a program that forgets to dispose them. Mono's collector ignores this, and .NET's limits by time how
+  /// often it acts on it: it is asked to run when as much has been allocated since the last request as was left then.
   /// </summary>
   internal static class NativeMemory
   {
@@ -16,7 +16,6 @@ namespace Gradscaler
     private const long ThreadBytes = 64 << 10;
     private const long TensorBytes = 64;
     private const long HistoryEntryBytes = 32;
-    private static readonly bool IsMono = Type.GetType("Mono.Runtime") != null;
     private static long held;
     private static long sinceCollection;
 
@@ -34,7 +33,7 @@ namespace Gradscaler
       GC.AddMemoryPressure(bytes);
       long now = Interlocked.Add(ref held, bytes);
       long since = Interlocked.Add(ref sinceCollection, bytes);
-      if (IsMono && since > Math.Max(Least, now - since))
+      if (since > Math.Max(Least, now - since))
       {
         Interlocked.Exchange(ref sinceCollection, 0);
         GC.Collect();
