@@ -67,7 +67,7 @@ GSC_DEVICE ChunkDiagnosis diagnose_chunk(char *data, int n, int lane, unsigned *
   return r;
 }
 
-/// One warp per chunk, whatever the plan says.
+/// One warp per chunk. Does not use the plan's number of warps.
 static __global__ void __launch_bounds__(kThreads) diagnose_kernel(const __grid_constant__ DiagnoseParams p) {
   __shared__ unsigned histograms[kWarps][GSC_EXPONENT_BINS];
   unsigned *bins = histograms[warp_index()];

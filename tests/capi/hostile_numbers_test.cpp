@@ -105,8 +105,8 @@ TEST(SetPointers, RefusesTheOverlapThatCreateRefuses) {
   }
 }
 
-/// In memory that both share, tensors of no, one or some elements, parameters in any order and gradients anywhere: refused
-/// if and only if two overlap, as every pair says.
+/// Random tensors of zero or more elements in one block of memory. set_pointers refuses them if and only if a comparison
+/// of all pairs finds two that overlap.
 TEST(SetPointers, FindsEveryOverlapInAnyOrder) {
   constexpr int kTensors = 6, kSlot = 4, kArena = 160;
   const Context context = make_context();

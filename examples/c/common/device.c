@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Context, errors and tensors of an example. Conversions between fp16 and fp32 are the library's; nothing here knows
- * the bits of a half.
+ * Context, errors and tensors of an example. The library converts between fp16 and fp32.
  */
 #include "device.h"
 

@@ -2,7 +2,7 @@
 #ifndef GPT_LAYERS_H
 #define GPT_LAYERS_H
 /*
- * The functions of a transformer and their derivatives, on arrays of floats: nothing here knows how anything is stored.
+ * The functions of a transformer and their derivatives, on arrays of floats. They allocate and convert nothing.
  * `rows` are tokens. Gradients of parameters are written, not added to.
  */
 #include "product.h"

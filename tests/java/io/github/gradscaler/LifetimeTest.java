@@ -257,7 +257,7 @@ class LifetimeTest {
     return tensor;
   }
 
-  /** Each thread gets the failure of its own call. */
+  /** Each thread reads the failure of the call that it made. */
   @Test
   void errorsBelongToTheThread() throws Exception {
     final ExecutorService pool = Executors.newFixedThreadPool(4);
