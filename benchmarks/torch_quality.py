@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How well AdamW trains by the format of its state: a small transformer on the repository's pages, and frozen moments.
+"""How well AdamW trains by the format of its state: a small transformer on Python's reference, and frozen moments.
 
   benchmarks/torch_quality.py [--steps N] [--seeds N] [--row NAME...] [--output quality.json]
   benchmarks/torch_quality.py --tables quality.json
@@ -22,8 +22,8 @@ import records
 import table
 import torch
 import torch_state
+from pydoc_data import topics
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 BATCH, LENGTH, WIDTH, LAYERS, HEADS = 8, 64, 128, 3, 4
 LR, WARMUP, BETAS, MAX_NORM = 2e-3, 20, (0.9, 0.999), 1.0
 #: Package, class and arguments of those of torch_state.py that differ in what they train.
@@ -67,8 +67,7 @@ def optimizer(row, params, **options):
 
 
 def text():
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    return torch.tensor(list(b"\n".join(page.read_bytes() for page in pages)))
+    return torch.tensor(list("\n".join(topics.topics.values()).encode()))
 
 
 def train(row, seed, steps):
@@ -141,14 +140,16 @@ def main():
             print(tables(json.load(file)))
         return
     torch.set_num_threads(1)
-    results = {"context": {"processor": table.processor(), "torch": torch.__version__, "steps": arguments.steps,
-                           "parameters": sum(p.numel() for p in Model().parameters()), "bytes": len(text()),
-                           "date": time.strftime("%Y-%m-%d")}, "loss": {}, "freeze": {}}
+    context = {"processor": table.processor(), "torch": torch.__version__, "steps": arguments.steps,
+               "parameters": sum(p.numel() for p in Model().parameters()), "bytes": len(text()),
+               "date": time.strftime("%Y-%m-%d")}
+    results = {"context": context, "loss": {}, "freeze": {}}
     if arguments.output and arguments.output.exists():
         with records.opened(arguments.output) as file:
             results = json.load(file)
-        if results["context"]["steps"] != arguments.steps:
-            parser.error(f"{arguments.output} has runs of {results['context']['steps']} steps")
+        for key in ("steps", "bytes"):
+            if results["context"][key] != context[key]:
+                parser.error(f"{arguments.output} has runs of {results['context'][key]} {key}, not {context[key]}")
 
     def keep():
         if arguments.output:
