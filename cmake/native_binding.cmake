@@ -42,7 +42,7 @@ function(gsc_add_native_binding target)
     COMMAND ${CMAKE_COMMAND} -DSWIG=${GSC_SWIG} -DINTERFACE=${swig_dir}/gradscaler.i
             "-DINCLUDES=${PROJECT_SOURCE_DIR}/include;${swig_dir}" -DOUTPUT=${generated} -DWRAPPER=${wrapper}
             -P ${CMAKE_CURRENT_SOURCE_DIR}/generate.cmake
-    DEPENDS ${swig_dir}/gradscaler.i ${swig_dir}/objects.i ${swig_dir}/native_names.i ${arg_INTERFACES}
+    DEPENDS ${swig_dir}/gradscaler.i ${swig_dir}/objects.i ${arg_INTERFACES}
             ${PROJECT_SOURCE_DIR}/include/gradscaler/gradscaler.h generate.cmake
     COMMENT "SWIG: ${target}" VERBATIM)
   # Generated code is not ours to keep free of warnings.

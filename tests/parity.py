@@ -59,6 +59,7 @@ def methods():
     found |= {name: {name} for name in bodies(swig)}
     entries = r'EntryPoint="(\w+)"\)\]\s+internal static extern \w+ (\w+)'
     found |= {name: {entry} for entry, name in re.findall(entries, swig)}
+    swig = re.sub(r"GSC_VALUE\((\w+), (\w+\([^)]*\)),\s+(.*)\)$", r"\1 \2 { \3; }", swig, flags=re.M)
     for struct, block in re.findall(r"^%extend (gsc_\w+) \{\n(.*?)^\}", swig, re.M | re.S):
         for name, body in re.findall(r"^  (?!return|if)[^\n(]*?(\w+)\([^)]*\)(;| \{[^\n]*\}$| \{\n.*?^  \}$)", block,
                                      re.M | re.S):

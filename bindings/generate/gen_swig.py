@@ -6,11 +6,8 @@ FOLDER = "bindings/swig"
 
 
 def getters(handle):
-    lines = []
-    for getter in handle.getters:
-        lines += [f"{getter.ctype} {getter.name}_() {{", f"  {getter.ctype} value = 0;",
-                  f"  gsc_record({getter.function}($self, &value));", "  return value;", "}"]
-    return lines
+    return [f"GSC_VALUE({getter.ctype}, {getter.name}_(), {getter.function}($self, &value))"
+            for getter in handle.getters]
 
 
 def files(text, root):

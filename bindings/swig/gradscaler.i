@@ -42,29 +42,39 @@ typedef void *gsc_stream;
 %rename(abi_version) gsc_library_get_abi_version;
 %rename(status_string) gsc_status_get_name;
 %rename(build_info) gsc_library_get_build_info;
-%rename(ContextOptions) gsc_context_options;
-%rename(DeviceInfo) gsc_device_info;
-%rename(Context) gsc_context;
-%rename(Tensor) gsc_tensor;
-%rename(TensorArray) gsc_tensor_array;
-%rename(Numbers) gsc_numbers;
-%rename(TensorList) gsc_tensor_list;
-%rename(TensorDiagnosis) gsc_tensor_diagnosis;
-%rename(Diagnoses) gsc_diagnoses;
-%rename(Recommendation) gsc_recommendation;
-%rename(ScalerOptions) gsc_scaler_options;
-%rename(Scaler) gsc_scaler;
-%rename(Report) gsc_report;
-%rename(History) gsc_history;
-%rename(HistoryEntry) gsc_history_entry;
-%rename(DeviceState) gsc_device_state;
-%rename(ScalerState) gsc_scaler_state;
-%rename(OptimizerOptions) gsc_optimizer_options;
-%rename(Optimizer) gsc_optimizer;
-
 #if defined(SWIGJAVA) || defined(SWIGCSHARP)
-%include "native_names.i"
+/* Their public classes are written by hand over these, which are not visible outside, and have their own. */
+%define GSC_CLASS(TYPE, NAME)
+%rename(Native##NAME) TYPE;
+%enddef
+%ignore gsc_status_get_name;
+%ignore gsc_library_get_abi_version;
+%ignore GSC_ABI_VERSION;
+%ignore GSC_SCALER_STATE_FORMAT;
+#else
+%define GSC_CLASS(TYPE, NAME)
+%rename(NAME) TYPE;
+%enddef
 #endif
+GSC_CLASS(gsc_context_options, ContextOptions)
+GSC_CLASS(gsc_device_info, DeviceInfo)
+GSC_CLASS(gsc_context, Context)
+GSC_CLASS(gsc_tensor, Tensor)
+GSC_CLASS(gsc_tensor_array, TensorArray)
+GSC_CLASS(gsc_numbers, Numbers)
+GSC_CLASS(gsc_tensor_list, TensorList)
+GSC_CLASS(gsc_tensor_diagnosis, TensorDiagnosis)
+GSC_CLASS(gsc_diagnoses, Diagnoses)
+GSC_CLASS(gsc_recommendation, Recommendation)
+GSC_CLASS(gsc_scaler_options, ScalerOptions)
+GSC_CLASS(gsc_scaler, Scaler)
+GSC_CLASS(gsc_report, Report)
+GSC_CLASS(gsc_history, History)
+GSC_CLASS(gsc_history_entry, HistoryEntry)
+GSC_CLASS(gsc_device_state, DeviceState)
+GSC_CLASS(gsc_scaler_state, ScalerState)
+GSC_CLASS(gsc_optimizer_options, OptimizerOptions)
+GSC_CLASS(gsc_optimizer, Optimizer)
 
 /* Not for bindings: callbacks, memory layout. */
 %ignore gsc_error;

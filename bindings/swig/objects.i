@@ -3,8 +3,17 @@
  * Methods of the objects, language-neutral. A method without a body calls the C function of the same name; one with a
  * body turns output pointers into results and records its status for the `out` typemaps. SWIG makes a C function
  * <struct>_<method> of a body, which must not be one of the library's: such methods end in an underscore, which the
- * language file's renames take off (%(camelcase)s and %(lowercamelcase)s do by themselves).
+ * language file's renames take off (%(camelcase)s and %(lowercamelcase)s do by themselves). GSC_VALUE makes a method that
+ * returns what a call writes to `value`.
  */
+%define GSC_VALUE(TYPE, METHOD, CALL)
+  TYPE METHOD {
+    TYPE value = 0;
+    gsc_record(CALL);
+    return value;
+  }
+%enddef
+
 %extend gsc_context {
   gsc_context(const gsc_context_options *options) {
     gsc_context *self = NULL;
@@ -12,36 +21,12 @@
     return self;
   }
   ~gsc_context() { gsc_context_destroy($self); }
-  int32_t device_type_() {
-    int32_t value = 0;
-    gsc_record(gsc_context_get_device($self, &value, NULL));
-    return value;
-  }
-  int32_t device_index_() {
-    int32_t value = 0;
-    gsc_record(gsc_context_get_device($self, NULL, &value));
-    return value;
-  }
-  int32_t cpu_target_() {
-    int32_t value = 0;
-    gsc_record(gsc_context_get_cpu($self, &value, NULL));
-    return value;
-  }
-  int32_t num_threads_() {
-    int32_t value = 0;
-    gsc_record(gsc_context_get_cpu($self, NULL, &value));
-    return value;
-  }
-  int64_t host_bytes_() {
-    int64_t value = 0;
-    gsc_record(gsc_context_get_memory($self, &value, NULL));
-    return value;
-  }
-  int64_t device_bytes_() {
-    int64_t value = 0;
-    gsc_record(gsc_context_get_memory($self, NULL, &value));
-    return value;
-  }
+  GSC_VALUE(int32_t, device_type_(), gsc_context_get_device($self, &value, NULL))
+  GSC_VALUE(int32_t, device_index_(), gsc_context_get_device($self, NULL, &value))
+  GSC_VALUE(int32_t, cpu_target_(), gsc_context_get_cpu($self, &value, NULL))
+  GSC_VALUE(int32_t, num_threads_(), gsc_context_get_cpu($self, NULL, &value))
+  GSC_VALUE(int64_t, host_bytes_(), gsc_context_get_memory($self, &value, NULL))
+  GSC_VALUE(int64_t, device_bytes_(), gsc_context_get_memory($self, NULL, &value))
   /* Stateless operations on tensors of this device; device scalars are addresses in its memory. */
   gsc_status unscale_check_(const gsc_tensor_array *tensors, void *found_inf, void *inv_scale, gsc_stream stream) {
     return gsc_ops_unscale_check($self, gsc_tensor_items(tensors), gsc_tensor_items_count(tensors), (float *)found_inf,
@@ -115,11 +100,7 @@
     return self;
   }
   ~gsc_tensor_list() { gsc_tensor_list_destroy($self); }
-  int64_t count_() {
-    int64_t value = 0;
-    gsc_record(gsc_tensor_list_get_count($self, &value));
-    return value;
-  }
+  GSC_VALUE(int64_t, count_(), gsc_tensor_list_get_count($self, &value))
   gsc_status get_(int64_t index, gsc_tensor *out_tensor) { return gsc_tensor_list_get_tensor($self, index, out_tensor); }
   gsc_status set_pointers_(const gsc_tensor_array *tensors, gsc_stream stream) {
     return gsc_rebind($self, tensors, stream);
@@ -169,25 +150,15 @@
   gsc_status clip_grad_norm(gsc_tensor_list *grads, double max_norm, int32_t norm_type, gsc_stream stream);
   gsc_status clip_grad_value(gsc_tensor_list *grads, double clip_value, gsc_stream stream);
   gsc_status step(gsc_optimizer *optimizer, gsc_stream stream);
-  int64_t step_slice_(gsc_optimizer *optimizer, int64_t max_bytes, gsc_stream stream) {
-    int64_t left = 0;
-    gsc_record(gsc_scaler_step_slice($self, optimizer, max_bytes, &left, stream));
-    return left;
-  }
-  int32_t should_step_(gsc_tensor_list *grads, gsc_stream stream) {
-    int32_t apply = 0;
-    gsc_record(gsc_scaler_should_step_sync($self, grads, &apply, stream));
-    return apply;
-  }
+  GSC_VALUE(int64_t, step_slice_(gsc_optimizer *optimizer, int64_t max_bytes, gsc_stream stream),
+            gsc_scaler_step_slice($self, optimizer, max_bytes, &value, stream))
+  GSC_VALUE(int32_t, should_step_(gsc_tensor_list *grads, gsc_stream stream),
+            gsc_scaler_should_step_sync($self, grads, &value, stream))
   gsc_status update(gsc_stream stream);
   gsc_status step_and_update(gsc_optimizer *optimizer, gsc_stream stream);
   gsc_status discard(gsc_tensor_list *grads);
   gsc_status set_scale(float scale, gsc_stream stream);
-  float get_scale_(gsc_stream stream) {
-    float value = 0;
-    gsc_record(gsc_scaler_get_scale_sync($self, &value, stream));
-    return value;
-  }
+  GSC_VALUE(float, get_scale_(gsc_stream stream), gsc_scaler_get_scale_sync($self, &value, stream))
   int32_t is_enabled_() { return gsc_read_options($self).enabled; }
   gsc_status get_report_(const gsc_tensor_list *grads, gsc_report *out_report, gsc_stream stream) {
     return gsc_scaler_get_report_sync($self, grads, out_report, stream);
@@ -244,32 +215,13 @@
     return self;
   }
   ~gsc_optimizer() { gsc_optimizer_destroy($self); }
-  int32_t add_group_(int64_t first, int64_t count, const gsc_optimizer_options *options) {
-    int32_t group = 0;
-    gsc_record(gsc_optimizer_add_group($self, first, count, options, &group));
-    return group;
-  }
+  GSC_VALUE(int32_t, add_group_(int64_t first, int64_t count, const gsc_optimizer_options *options),
+            gsc_optimizer_add_group($self, first, count, options, &value))
   // gen-api: getters gsc_optimizer
-  int32_t group_count_() {
-    int32_t value = 0;
-    gsc_record(gsc_optimizer_get_group_count($self, &value));
-    return value;
-  }
-  int32_t evaluating_() {
-    int32_t value = 0;
-    gsc_record(gsc_optimizer_get_evaluating($self, &value));
-    return value;
-  }
-  int32_t state_count_() {
-    int32_t value = 0;
-    gsc_record(gsc_optimizer_get_state_count($self, &value));
-    return value;
-  }
-  int64_t save_size_() {
-    int64_t value = 0;
-    gsc_record(gsc_optimizer_get_save_size($self, &value));
-    return value;
-  }
+  GSC_VALUE(int32_t, group_count_(), gsc_optimizer_get_group_count($self, &value))
+  GSC_VALUE(int32_t, evaluating_(), gsc_optimizer_get_evaluating($self, &value))
+  GSC_VALUE(int32_t, state_count_(), gsc_optimizer_get_state_count($self, &value))
+  GSC_VALUE(int64_t, save_size_(), gsc_optimizer_get_save_size($self, &value))
   // gen-api: end
   gsc_status get_options(int32_t group, gsc_optimizer_options *out_options);
   gsc_status set_options(int32_t group, const gsc_optimizer_options *options, gsc_stream stream);
@@ -302,21 +254,9 @@
     }
     return (int64_t)(intptr_t)tensor.scale;
   }
-  int64_t steps_applied_(gsc_stream stream) {
-    int64_t value = 0;
-    gsc_record(gsc_optimizer_get_steps_sync($self, &value, NULL, stream));
-    return value;
-  }
-  int64_t steps_skipped_(gsc_stream stream) {
-    int64_t value = 0;
-    gsc_record(gsc_optimizer_get_steps_sync($self, NULL, &value, stream));
-    return value;
-  }
-  int64_t unchanged_(gsc_stream stream) {
-    int64_t value = 0;
-    gsc_record(gsc_optimizer_get_unchanged_sync($self, &value, stream));
-    return value;
-  }
+  GSC_VALUE(int64_t, steps_applied_(gsc_stream stream), gsc_optimizer_get_steps_sync($self, &value, NULL, stream))
+  GSC_VALUE(int64_t, steps_skipped_(gsc_stream stream), gsc_optimizer_get_steps_sync($self, NULL, &value, stream))
+  GSC_VALUE(int64_t, unchanged_(gsc_stream stream), gsc_optimizer_get_unchanged_sync($self, &value, stream))
   gsc_status set_steps(int64_t applied, int64_t skipped, gsc_stream stream);
   gsc_numbers *tensor_steps_(gsc_stream stream) { return gsc_tensor_steps_read($self, stream); }
   gsc_status set_tensor_steps_(const gsc_numbers *steps, gsc_stream stream) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wrong arguments are refused with the right exception, whose message names the mistake: those that only C# has, such as
-// unfit arrays and unknown enumerators, and of the library's own some of each object. tests/capi/bad_input* have all of
-// these.
+// Wrong arguments that only C# has, such as unfit arrays and unknown enumerators, are refused with the right exception,
+// whose message names the mistake. tests/capi/bad_input* have what the library refuses.
 using System;
 using System.Linq;
 using NUnit.Framework;
@@ -98,7 +97,6 @@ namespace Gradscaler.Tests
         Refused("index", () => w.Grads[-1].ToString());
         Refused("count", () => w.Grads.SetTensors(new Tensor[0]));
         Refused("count", () => w.Grads.SetTensors(new[] { t, t }));
-        Refused("tensors[0]", () => new TensorList(w.Context, Tensor.At(IntPtr.Zero, 4, DType.Fp32)));
         Refused("tensors[0] has count 3", () => w.Grads.SetTensors(new[] { t.Slice(0, 3) }));
         Refused("tensors[0] has count 4 and dtype Fp64",
                 () => w.Grads.SetTensors(new[] { Tensor.Allocate(DType.Fp64, 4) }));
@@ -112,17 +110,10 @@ namespace Gradscaler.Tests
       {
         Refused("floor_action", () => new GradScaler(w.Context, new ScalerOptions { FloorAction = (FloorAction)9 }));
         Refused("preset", () => new ScalerOptions((Preset)99));
-        Refused("init_scale", () => new GradScaler(w.Context, new ScalerOptions { InitScale = float.NaN }));
         Null("context", () => new GradScaler(null));
         Null("grads", () => w.Scaler.CheckGrads(null));
         Null("optimizer", () => w.Scaler.Step(null));
         Null("state", () => w.Scaler.SetState(null));
-        Refused("first", () => w.Scaler.CheckRange(w.Grads, -1, 1));
-        Refused("count", () => w.Scaler.CheckRange(w.Grads, 0, 2));
-        Refused("max_norm", () => w.Scaler.ClipGradNorm(w.Grads, -1));
-        ScalerState state = w.Scaler.GetState();
-        state.GrowthTracker = -1;
-        Refused("growth_tracker", () => w.Scaler.SetState(state));
         Refused("norm_type", () => w.Scaler.ClipGradNorm(w.Grads, 1, (Norm)7));
       }
     }
@@ -141,22 +132,12 @@ namespace Gradscaler.Tests
         Refused("kind", () => new OptimizerOptions((OptimizerKind)99));
         Refused("5 lists", () => new Optimizer(w.Context, adamw, w.Params, w.Grads, null, shorter, shorter, shorter,
                                                shorter, shorter));
-        Refused("grads[0]", () => new Optimizer(w.Context, adamw, w.Params, shorter));
-        Refused("model_copy[0]", () => new Optimizer(w.Context, adamw, w.Params, w.Grads, shorter));
-        Refused("state", () => new Optimizer(w.Context, adamw, w.Params, w.Grads, null, w.Params));
-        Refused("beta1", () => new Optimizer(w.Context, new OptimizerOptions(OptimizerKind.AdamW) { Beta1 = 1 },
-                                             w.Params, w.Grads));
-        Refused("count", () => w.Optimizer.AddGroup(0, 2, w.Optimizer.GetOptions()));
-        Refused("group", () => w.Optimizer.SetLr(7, 1));
-        Refused("skipped", () => w.Optimizer.SetSteps(0, -1));
         Refused("slot", () => w.Optimizer.StateTensor(9, 0));
-        Refused("size", () => w.Optimizer.Load(new byte[3]));
         Refused("different numbers", () => Ops.Cast(w.Context, new[] { t }, new Tensor[0]));
         Refused("lr is a device scalar of kind Int", () => w.Optimizer.SetDeviceLr(0, whole));
         Refused("buffer", () => w.Optimizer.Save(IntPtr.Zero, w.Optimizer.SaveSize));
         Refused("growthTracker is a device scalar of kind Float",
                 () => Ops.UpdateScale(w.Context, real, real, real, 2, 0.5, 1));
-        Refused("found_inf", () => Ops.UnscaleCheck(w.Context, new[] { t }, null, real));
         Refused("each has room for 1 elements, needs 2",
                 () => Ops.Norm(w.Context, new[] { t, t }, Norm.L2, DeviceScalar.Of(new double[1]), DeviceScalar.Of(new double[1])));
       }

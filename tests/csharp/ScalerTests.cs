@@ -11,21 +11,6 @@ namespace Gradscaler.Tests
   public class ScalerTests
   {
     [Test]
-    public void CleanStepAppliesAndGrows()
-    {
-      using (var w = new World(5, new ScalerOptions { InitScale = 1024, GrowthInterval = 1 }))
-      {
-        w.Fill(0.5f);
-        w.Scaler.Step(w.Optimizer);
-        w.Scaler.Update();
-        Assert.That(w.Scaler.GetScale(), Is.EqualTo(2048f));
-        Assert.That(w.Weights[4], Is.EqualTo(-0.5f));
-        Assert.That(w.Optimizer.GetStepsApplied(), Is.EqualTo(1));
-        Assert.That(w.Optimizer.GetUnchanged(), Is.EqualTo(0));
-      }
-    }
-
-    [Test]
     public void Evaluating()
     {
       var options = new OptimizerOptions(OptimizerKind.SgdScheduleFree) { Lr = 1, EmaDecay = 0.5 };
@@ -53,7 +38,9 @@ namespace Gradscaler.Tests
       {
         w.Fill(0.5f);
         w.Gradients[3] = float.NaN;
-        w.Scaler.StepAndUpdate(w.Optimizer);
+        w.Scaler.Step(w.Optimizer);
+        w.Scaler.Update();
+        Assert.That(w.Optimizer.GetUnchanged(), Is.EqualTo(0));
         Assert.That(w.Scaler.GetScale(), Is.EqualTo(512f));
         Assert.That(w.Weights[0], Is.EqualTo(0f));
         Assert.That(w.Optimizer.GetStepsSkipped(), Is.EqualTo(1));
@@ -159,6 +146,11 @@ namespace Gradscaler.Tests
       }
       Assert.That(new ScalerOptions(Preset.ApexHysteresis).HysteresisRefill, Is.EqualTo(HysteresisRefill.OnCleanStep));
       Assert.That(new ScalerOptions(Preset.Flax).GrowthTiming, Is.EqualTo(GrowthTiming.OneLater));
+      using (World on = new World(1), off = new World(1, new ScalerOptions { Enabled = false }))
+      {
+        Assert.That(on.Scaler.IsEnabled, Is.True);
+        Assert.That(off.Scaler.IsEnabled, Is.False);
+      }
     }
 
     /// <summary>Each option set to another value changes that option alone, in the scaler too.</summary>
@@ -183,18 +175,6 @@ namespace Gradscaler.Tests
       using (var w = new World(1, options))
       {
         Assert.That(values(w.Scaler.GetOptions()), Is.EqualTo(values(options)));
-      }
-    }
-
-    [Test]
-    public void DisabledScalerStepsAlways()
-    {
-      using (var w = new World(2, new ScalerOptions { Enabled = false }))
-      {
-        Assert.That(w.Scaler.IsEnabled, Is.False);
-        w.Fill(2);
-        w.Scaler.StepAndUpdate(w.Optimizer);
-        Assert.That(w.Weights[1], Is.EqualTo(-2f));
       }
     }
 

@@ -16,16 +16,12 @@ class FrameTimes {
   void add(double milliseconds) {
     if (times_.size() < times_.capacity()) times_.push_back(milliseconds);
   }
-  /// One line each, without its end; an empty one if there were no frames.
-  static void head(char *line, size_t size) {
-    std::snprintf(line, size, "%-34s %7s %9s %9s %9s", "milliseconds", "frames", "p50", "p99", "worst");
-  }
-  void row(char *line, size_t size) {
-    line[0] = '\0';
+  static void print_head() { std::printf("%-34s %7s %9s %9s %9s\n", "milliseconds", "frames", "p50", "p99", "worst"); }
+  void print() {
     if (times_.empty()) return;
     std::sort(times_.begin(), times_.end());
     const auto at = [this](double share) { return times_[static_cast<size_t>(share * double(times_.size() - 1))]; };
-    std::snprintf(line, size, "%-34s %7zu %9.3f %9.3f %9.3f", name_, times_.size(), at(0.5), at(0.99), times_.back());
+    std::printf("%-34s %7zu %9.3f %9.3f %9.3f\n", name_, times_.size(), at(0.5), at(0.99), times_.back());
   }
 
  private:

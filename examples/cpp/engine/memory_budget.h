@@ -8,7 +8,7 @@
 #include <mutex>
 #include <new>
 
-#include "policy.h"
+#include "model.h"
 
 namespace engine {
 

@@ -3,18 +3,17 @@
 // What else happens in a frame: particles in wind, on the job system that the library uses too.
 #pragma once
 
+#include <cmath>
 #include <vector>
 
 #include "job_system.h"
-#include "policy.h"
 
 namespace engine {
 
 class Scene {
  public:
   Scene() : particles_(size_t{kJobs} * kOfAJob) {
-    RandomSource random{3};
-    for (Particle &p : particles_) p = {{random.next(), random.next(), random.next()}, {}};
+    for (size_t i = 0; i < particles_.size(); ++i) particles_[i].position[i % 3] = std::sin(static_cast<float>(i));
   }
   void update(JobSystem &jobs) {
     jobs.parallel_for(
@@ -35,7 +34,7 @@ class Scene {
   static constexpr int kJobs = 32, kOfAJob = 1000;
   static constexpr float kFrame = 1.0F / 60.0F;
   struct Particle {
-    float position[3], speed[3];
+    float position[3] = {}, speed[3] = {};
   };
   std::vector<Particle> particles_;
 };

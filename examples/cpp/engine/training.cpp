@@ -23,7 +23,7 @@ bool Training::ok(gsc_status status) { return status == GSC_OK || fail(library_.
 
 bool Training::open(const gsc_api *api, gsc_context_options options) {
   library_.api = api;
-  if (!created_ && !(created_ = policy_.create(7))) return fail("no memory for the policy");
+  if (!created_ && !(created_ = model_.create())) return fail("no memory for the model");
   if (make_objects(options) && restore()) return true;
   close();
   return false;
@@ -39,13 +39,14 @@ bool Training::make_objects(gsc_context_options options) {
   gsc_tensor master[kLayers], grads[kLayers], halfs[kLayers];
   static const char *const kNames[kLayers] = {"layer0", "layer1", "layer2"};
   for (int layer = 0; layer < kLayers; ++layer) {
-    master[layer] = policy_.master(layer);
-    grads[layer] = policy_.grads(layer);
-    halfs[layer] = policy_.halfs(layer);
+    master[layer] = model_.master(layer);
+    grads[layer] = model_.grads(layer);
+    halfs[layer] = model_.halfs(layer);
   }
   gsc_optimizer_options adamw;
-  if (!ok(gsc.optimizer_options_init(&adamw, sizeof adamw, GSC_ADAMW)) ||
-      !ok(gsc.tensor_list_create(library_.context, master, kLayers, kNames, &params_)) ||
+  if (!ok(gsc.optimizer_options_init(&adamw, sizeof adamw, GSC_ADAMW))) return false;
+  adamw.lr = 0.02;
+  if (!ok(gsc.tensor_list_create(library_.context, master, kLayers, kNames, &params_)) ||
       !ok(gsc.tensor_list_create(library_.context, grads, kLayers, kNames, &grads_)) ||
       !ok(gsc.tensor_list_create(library_.context, halfs, kLayers, kNames, &halfs_)) ||
       !ok(gsc.optimizer_create(library_.context, &adamw, params_, grads_, halfs_, nullptr, 0, &optimizer_))) {
@@ -61,7 +62,7 @@ bool Training::make_objects(gsc_context_options options) {
   }
   if (bytes != state_bytes_) return fail("the reloaded library saves another number of bytes");
   gsc_scaler_options policy = GSC_SCALER_OPTIONS_INIT;
-  policy.init_scale = 0x1p24F;  // too high for these gradients, so that the first steps show how it comes down
+  policy.init_scale = 0x1p36F;  // too high for these gradients, so that the first steps show how it comes down
   policy.growth_interval = 25;
   return ok(gsc.scaler_create(library_.context, &policy, &scaler_));
 }
@@ -98,22 +99,10 @@ void Training::close() {
 }
 
 bool Training::run_slice() {
-  switch (stage_) {
-    case Stage::kBegin:
-      if (!ok(policy_.begin(library_, index_))) return false;
-      if (++index_ < kLayers) return true;
-      batch_loss_ = 0.0;
-      stage_ = Stage::kGradients;
-      break;
-    case Stage::kGradients:
-      if (!ok(policy_.add_gradients(library_, scaler_, random_, &batch_loss_))) return false;
-      if (++index_ < kSlices) return true;
-      stage_ = Stage::kStep;
-      break;
-    case Stage::kStep:
-      return step_slice(step_bytes_);
-  }
-  index_ = 0;
+  if (stage_ == Stage::kStep) return step_slice(step_bytes_);
+  if (slice_ == 0) batch_loss_ = 0.0;
+  if (!ok(model_.write_gradients(library_, scaler_, slice_, &batch_loss_))) return false;
+  if (++slice_ == kSlices) stage_ = Stage::kStep;
   return true;
 }
 
@@ -129,8 +118,8 @@ bool Training::step_slice(int64_t bytes) {
   }
   loss_ = batch_loss_;
   ++steps_;
-  stage_ = Stage::kBegin;
-  index_ = 0;
+  stage_ = Stage::kGradients;
+  slice_ = 0;
   return true;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A training step of the policy in slices of a fraction of a millisecond, for a host whose frames must not wait: some
+// A training step of the model in slices of a fraction of a millisecond, for a host whose frames must not wait: some
 // gradients, then the library's step, a number of bytes at a time.
 //
 // save() and close() put everything that the library holds into the host's memory. So the library can be unloaded
@@ -11,22 +11,22 @@
 
 #include <cstdint>
 
-#include "policy.h"
+#include "model.h"
 
 namespace engine {
 
 class Training {
  public:
-  /// `memory` is used for the policy and for the library. A slice of the optimizer's step reads and writes at most
+  /// `memory` is used for the model and for the library. A slice of the optimizer's step reads and writes at most
   /// `step_bytes`, or one chunk.
   explicit Training(const HostMemory &memory, int64_t step_bytes = int64_t{2} << 20)
-      : memory_(memory), policy_(memory), step_bytes_(step_bytes) {}
+      : memory_(memory), model_(memory), step_bytes_(step_bytes) {}
   Training(const Training &) = delete;
   Training &operator=(const Training &) = delete;
   ~Training();
 
-  /// Makes the library's objects; the first time the policy too, afterwards what was saved is restored. `options` say
-  /// which threads to use. On failure error() has a sentence and nothing is left behind but the policy.
+  /// Makes the library's objects; the first time the model too, afterwards what was saved is restored. `options` say
+  /// which threads to use. On failure error() has a sentence and nothing is left behind but the model.
   bool open(const gsc_api *api, gsc_context_options options);
   /// Takes out what the library knows. A step that is under way is finished first. Allocates nothing.
   bool save();
@@ -44,15 +44,14 @@ class Training {
   /// Of the last finished step.
   double loss() const { return loss_; }
   float scale() const { return scale_; }
-  const Policy &policy() const { return policy_; }
+  const Model &model() const { return model_; }
   /// Milliseconds of the longest slice of the optimizer's step.
   double worst_step_ms() const { return worst_step_ms_; }
   const char *error() const { return error_; }
 
  private:
-  /// What a slice does; the layer or the part of the batch is in index_.
-  enum class Stage { kBegin, kGradients, kStep };
-  static constexpr int kStages = 3;
+  enum class Stage { kGradients, kStep };
+  static constexpr int kStages = 2;
 
   bool make_objects(gsc_context_options options);
   bool restore();
@@ -61,7 +60,7 @@ class Training {
   bool fail(const char *sentence);
 
   HostMemory memory_;
-  Policy policy_;
+  Model model_;
   int64_t step_bytes_;
   bool created_ = false;
 
@@ -75,9 +74,8 @@ class Training {
   void *optimizer_state_ = nullptr;
   int64_t state_bytes_ = 0;
 
-  Stage stage_ = Stage::kBegin;
-  int index_ = 0;
-  RandomSource random_{1};
+  Stage stage_ = Stage::kGradients;
+  int slice_ = 0;  ///< of the gradients
   double batch_loss_ = 0.0;
   double worst_step_ms_ = 0.0;
   double longest_[kStages] = {};  ///< microseconds, of slices of a stage lately

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains a linear classifier on handwritten digits with weights and gradients in fp16, and a loss so small that fp16 has
-// no gradients without loss scaling: once without, once with a GradScaler. A third run has a first scale that is far too
-// large. Fails if scaling does not do what it should. AdamW's state may be small: moments in 16 or 8 bits, and fp32
-// masters split into the fp16 weights and what those leave out.
+// no gradients without loss scaling: once without, once with a GradScaler. Fails if scaling does not do what it should.
+// AdamW's state may be small: moments in 16 or 8 bits, and fp32 masters split into the fp16 weights and what those leave
+// out.
 //
 //     mono Digits.exe digits.csv Bits8 Split16
 using System;
@@ -18,6 +18,7 @@ namespace Digits
     private const int Classes = 10;
     private const int Batch = 64;
     private const int Steps = 200;
+    private const float Magnitude = 1e-6f; // of the loss
 
     private readonly Context context;
     private readonly OptimizerOptions adamw;
@@ -53,14 +54,11 @@ namespace Digits
       return values;
     }
 
-    private double Train(string name, bool scaled, float firstScale, float magnitude)
+    private double Train(string name, bool scaled)
     {
       ushort[] weights = new ushort[Inputs * Classes], gradient = new ushort[Inputs * Classes];
       Tensor half = Tensor.Of(weights, DType.Fp16), master = Tensor.Of(new float[weights.Length]);
-      var policy = new ScalerOptions
-      {
-        Enabled = scaled, InitScale = firstScale, GrowthInterval = 50, HistoryCapacity = Steps
-      };
+      var policy = new ScalerOptions { Enabled = scaled, GrowthInterval = 50 };
       // AdamW updates fp32 master weights and writes the fp16 ones in the same pass; split masters are with the latter.
       bool split = adamw.MasterFormat != MasterFormat.None;
       using (var parameters = new TensorList(context, (split ? half : master).Named("weights")))
@@ -74,13 +72,11 @@ namespace Digits
         {
           int[] batch = Enumerable.Range(0, Batch).Select(i => 5 * random.Next(images.Length / 5) + random.Next(1, 5))
                             .ToArray();
-          Backward(batch, Floats(weights), magnitude, scaler, gradient);
+          Backward(batch, Floats(weights), scaler, gradient);
           // Check, unscale, AdamW and the fp16 weights; skipped if a gradient is inf or NaN.
           scaler.Step(optimizer);
           scaler.Update();
         }
-        Require(!scaled || scaler.GetHistory().Count == Steps, "the history has every update");
-        Require(firstScale < 1 << 30 || optimizer.GetStepsSkipped() >= 5, "the run from 2^30 skips its first steps");
         double accuracy = Accuracy(Floats(weights));
         Console.WriteLine("{0,-20} accuracy {1,5:F1} %, {2,2} steps skipped, scale {3}, {4:F1} bytes of state a weight",
                           name, 100 * accuracy, optimizer.GetStepsSkipped(), scaler.GetScale(),
@@ -89,7 +85,7 @@ namespace Digits
       }
     }
 
-    private void Backward(int[] batch, float[] weights, float magnitude, GradScaler scaler, ushort[] gradient)
+    private void Backward(int[] batch, float[] weights, GradScaler scaler, ushort[] gradient)
     {
       var ofScores = new float[Batch * Classes];
       for (int i = 0; i < Batch; i++)
@@ -98,7 +94,7 @@ namespace Digits
         for (int k = 0; k < Classes; k++)
         {
           double error = powers[k] / powers.Sum() - (k == labels[batch[i]] ? 1 : 0);
-          ofScores[i * Classes + k] = (float)(error / Batch * magnitude);
+          ofScores[i * Classes + k] = (float)(error / Batch * Magnitude);
         }
       }
       // The first gradient of the backward pass, times the scale, rounded to fp16.
@@ -150,9 +146,8 @@ namespace Digits
       using (Context context = Context.Cpu(1))
       {
         var digits = new Program(context, adamw, File.ReadAllLines(args[0]));
-        Require(digits.Train("fp16, no scaling", false, 1, 1e-6f) < 0.5, "unscaled fp16 fails");
-        Require(digits.Train("fp16 + GradScaler", true, 1 << 16, 1e-6f) > 0.9, "scaled fp16 reaches 90 %");
-        Require(digits.Train("from 2^30, loss x 1", true, 1 << 30, 1) > 0.9, "the run from 2^30 reaches 90 %");
+        Require(digits.Train("fp16, no scaling", false) < 0.5, "unscaled fp16 fails");
+        Require(digits.Train("fp16 + GradScaler", true) > 0.9, "scaled fp16 reaches 90 %");
       }
       return 0;
     }

@@ -20,9 +20,9 @@ import java.util.Random;
 
 /**
  * Trains a linear classifier on handwritten digits with weights and gradients in fp16, and a loss so small that fp16 has
- * no gradients without loss scaling: once without, once with a GradScaler. A third run has a first scale that is far too
- * large. Fails if scaling does not do what it should. AdamW's state may be small: moments in 16 or 8 bits, and fp32
- * masters split into the fp16 weights and what those leave out.
+ * no gradients without loss scaling: once without, once with a GradScaler. Fails if scaling does not do what it should.
+ * AdamW's state may be small: moments in 16 or 8 bits, and fp32 masters split into the fp16 weights and what those leave
+ * out.
  *
  * <pre>java -cp classes:gradscaler.jar:gradscaler-natives.jar digits.Digits digits.csv BITS8 SPLIT16</pre>
  */
@@ -31,6 +31,7 @@ public final class Digits {
   private static final int CLASSES = 10;
   private static final int BATCH = 64;
   private static final int STEPS = 200;
+  private static final float MAGNITUDE = 1e-6f; // of the loss
 
   private final Context context;
   private final OptimizerOptions adamw;
@@ -70,12 +71,11 @@ public final class Digits {
     return scores;
   }
 
-  private double train(String name, boolean scaled, float firstScale, float magnitude) {
+  private double train(String name, boolean scaled) {
     final Tensor weights = Tensor.allocate(DType.FP16, INPUTS * CLASSES).named("weights");
     final Tensor gradient = Tensor.allocate(DType.FP16, INPUTS * CLASSES).named("weights");
     final Tensor master = Tensor.allocate(DType.FP32, INPUTS * CLASSES).named("weights");
-    final ScalerOptions policy =
-        new ScalerOptions().enabled(scaled).initScale(firstScale).growthInterval(50).historyCapacity(STEPS);
+    final ScalerOptions policy = new ScalerOptions().enabled(scaled).growthInterval(50);
     // AdamW updates fp32 master weights and writes the fp16 ones in the same pass; split masters are with the latter.
     final boolean split = adamw.masterFormat() != MasterFormat.NONE;
     try (TensorList params = new TensorList(context, split ? weights : master);
@@ -86,13 +86,11 @@ public final class Digits {
       final Random random = new Random(0);
       for (int step = 0; step < STEPS; step++) {
         final int[] batch = random.ints(BATCH, 0, images.length / 5).map(i -> 5 * i + 1 + random.nextInt(4)).toArray();
-        backward(batch, floats(weights), magnitude, scaler, gradient);
+        backward(batch, floats(weights), scaler, gradient);
         // Check, unscale, AdamW and the fp16 weights; skipped if a gradient is inf or NaN.
         scaler.step(optimizer);
         scaler.update();
       }
-      require(!scaled || scaler.history().size() == STEPS, "the history has every update");
-      require(firstScale < 1 << 30 || optimizer.stepsSkipped() >= 5, "the run from 2^30 skips its first steps");
       final double accuracy = accuracy(floats(weights));
       System.out.printf("%-20s accuracy %5.1f %%, %2d steps skipped, scale %g, %.1f bytes of state a weight%n", name,
           100 * accuracy, optimizer.stepsSkipped(), scaler.getScale(), (double) optimizer.saveSize() / weights.count());
@@ -100,7 +98,7 @@ public final class Digits {
     }
   }
 
-  private void backward(int[] batch, float[] weights, float magnitude, GradScaler scaler, Tensor gradient) {
+  private void backward(int[] batch, float[] weights, GradScaler scaler, Tensor gradient) {
     final Tensor ofScores = Tensor.allocate(DType.FP32, BATCH * CLASSES);
     for (int i = 0; i < BATCH; i++) {
       final float[] scores = scores(weights, images[batch[i]]);
@@ -110,7 +108,7 @@ public final class Digits {
       }
       for (int k = 0; k < CLASSES; k++) {
         final double error = Math.exp(scores[k]) / sum - (k == labels[batch[i]] ? 1 : 0);
-        ofScores.floats().put(i * CLASSES + k, (float) (error / BATCH * magnitude));
+        ofScores.floats().put(i * CLASSES + k, (float) (error / BATCH * MAGNITUDE));
       }
     }
     // The first gradient of the backward pass, times the scale, rounded to fp16.
@@ -161,9 +159,8 @@ public final class Digits {
     System.out.println(Context.buildInfo());
     try (Context context = Context.cpu(1)) {
       final Digits digits = new Digits(context, adamw, Files.readAllLines(Path.of(args[0])));
-      require(digits.train("fp16, no scaling", false, 1, 1e-6f) < 0.5, "unscaled fp16 fails");
-      require(digits.train("fp16 + GradScaler", true, 1 << 16, 1e-6f) > 0.9, "scaled fp16 reaches 90 %");
-      require(digits.train("from 2^30, loss x 1", true, 1 << 30, 1) > 0.9, "the run from 2^30 reaches 90 %");
+      require(digits.train("fp16, no scaling", false) < 0.5, "unscaled fp16 fails");
+      require(digits.train("fp16 + GradScaler", true) > 0.9, "scaled fp16 reaches 90 %");
     }
   }
 }

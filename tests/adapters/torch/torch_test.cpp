@@ -32,6 +32,11 @@ std::vector<at::Tensor> copies_of(const std::vector<at::Tensor> &tensors) {
   return copies;
 }
 
+std::unique_ptr<torch::optim::Optimizer> sgd_of(const std::vector<at::Tensor> &params, bool ours) {
+  if (ours) return std::make_unique<gt::SGD>(params, SGDOptions(0.1));
+  return std::make_unique<torch::optim::SGD>(params, SGDOptions(0.1));
+}
+
 /// The same gradient for both; absent for those that `present` leaves out.
 void set_grads(
     std::vector<at::Tensor> &a, std::vector<at::Tensor> &b, uint64_t seed,
@@ -64,8 +69,7 @@ TEST(TorchScaler, DisabledItIsNotThere) {
   gt::GradScaler scaler(at::kCPU, {.enabled = false});
   for (const bool ours : {false, true}) {
     std::vector<at::Tensor> a = parameters(), b = copies_of(a);
-    std::unique_ptr<torch::optim::Optimizer> with = std::make_unique<torch::optim::SGD>(a, SGDOptions(0.1));
-    if (ours) with = std::make_unique<gt::SGD>(a, SGDOptions(0.1));
+    const auto with = sgd_of(a, ours);
     torch::optim::SGD without(b, SGDOptions(0.1));
     set_grads(a, b, 1);
     EXPECT_TRUE(scaler.scale(a[0]).is_same(a[0]));
@@ -81,8 +85,7 @@ TEST(TorchScaler, DisabledItIsNotThere) {
 TEST(TorchScaler, CallsOutOfOrder) {
   std::vector<at::Tensor> a = parameters(), b = copies_of(a);
   for (const bool ours : {false, true}) {
-    std::unique_ptr<torch::optim::Optimizer> sgd = std::make_unique<torch::optim::SGD>(a, SGDOptions(0.1));
-    if (ours) sgd = std::make_unique<gt::SGD>(a, SGDOptions(0.1));
+    const auto sgd = sgd_of(a, ours);
     gt::GradScaler scaler(at::kCPU);
     EXPECT_REFUSED(scaler.update(), "update");
     sgd->zero_grad();
@@ -107,13 +110,7 @@ TEST(TorchScaler, RefusesWhatItCannotUnscale) {
   const auto with_grad = [](at::Tensor param, const at::Tensor &grad, bool ours) {
     param.set_requires_grad(true);
     param.mutable_grad() = grad;
-    std::unique_ptr<torch::optim::Optimizer> sgd;
-    const std::vector<at::Tensor> params = {parameters()[0], std::move(param)};
-    if (ours) {
-      sgd = std::make_unique<gt::SGD>(params, SGDOptions(0.1));
-    } else {
-      sgd = std::make_unique<torch::optim::SGD>(params, SGDOptions(0.1));
-    }
+    const auto sgd = sgd_of({parameters()[0], std::move(param)}, ours);
     return message_of([&] { gt::GradScaler(at::kCPU).step(*sgd); });
   };
   const auto says = [](const std::string &message, const char *part) {
@@ -282,8 +279,7 @@ TEST(TorchScaler, ClipsAsLibtorchDoes) {
     for (const int absent : {-1, 1}) {
       gt::GradScaler scaler(at::kCPU);
       std::vector<at::Tensor> a = parameters(), b = copies_of(a);
-      std::unique_ptr<torch::optim::Optimizer> with = std::make_unique<torch::optim::SGD>(a, SGDOptions(0.1));
-      if (ours) with = std::make_unique<gt::SGD>(a, SGDOptions(0.1));
+      const auto with = sgd_of(a, ours);
       torch::optim::SGD without(b, SGDOptions(0.1));
       for (int step = 0; step < 3; ++step) {
         set_grads(a, b, static_cast<uint64_t>(step),

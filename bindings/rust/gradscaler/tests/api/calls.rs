@@ -81,7 +81,7 @@ fn learning_rates_and_zeros() {
     assert_eq!(optimizer.params().get::<f32>(0).unwrap(), [-0.5]);
 }
 
-/// One wrong argument of each call that has one.
+/// Of calls whose arguments the crate converts; tests/capi/bad_input* have all others.
 #[test]
 fn what_is_refused_names_the_argument() {
     let context = Context::cpu().unwrap();
@@ -94,23 +94,14 @@ fn what_is_refused_names_the_argument() {
     let mut short = [0f32; 0];
     for (result, argument, field) in [
         (Context::new(ContextOptions::default().num_threads(1 << 20)).map(drop), "options", "num_threads"),
-        (scaler.set_options(&options.growth_factor(1.0)), "options", "growth_factor"),
         (scaler.set_options(&options.growth_interval(0)), "options", "growth_interval"),
-        (scaler.set_scale(f32::NAN), "scale", ""),
         (scaler.set_state(&ScalerState { scale: -1.0, ..state }), "state", "scale"),
         (scaler.check_range(&mut optimizer, 1..3), "first", ""),
-        (scaler.clip_grad_norm(&mut optimizer, -1.0, Norm::L2), "max_norm", ""),
-        (scaler.clip_grad_value(&mut optimizer, f64::NAN), "clip_value", ""),
         (scaler.step_slice(&mut optimizer, 0).map(drop), "max_bytes", ""),
-        (Optimizer::new(sgd_of.lr(-1.0), (list(&context, 1), list(&context, 1))).map(drop), "options", "lr"),
-        (optimizer.add_group(0..1, &sgd_of.momentum(0.5)).map(drop), "options", "momentum"),
-        (optimizer.set_lr(1, 0.5), "group", ""),
         (optimizer.set_options(usize::MAX, &sgd_of), "group", ""),
-        (optimizer.options(1).map(drop), "group", ""),
         (optimizer.set_steps(steps), "applied", ""),
         (optimizer.set_tensor_steps(&[1, 2]), "count", ""),
         (optimizer.state(0).map(drop), "slot", ""),
-        (optimizer.set_evaluating(true), "optimizer", ""),
         (optimizer.save_to(&mut zeros), "size", ""),
         (optimizer.load(&zeros), "buffer", ""),
         (ops::cast(&context, &[1f32], &mut short), "src", ""),

@@ -11,26 +11,15 @@ fn presets_and_defaults_are_the_librarys() {
     assert_eq!(scaler.options().unwrap(), keras);
 }
 
+/// One of each type: the others are made by the same macro.
 #[test]
-fn every_option_of_a_scaler_arrives() {
+fn options_of_a_scaler_arrive() {
     let options = ScalerOptions::default()
         .init_scale(8.0)
-        .min_scale(2.0)
-        .max_scale(64.0)
         .growth_interval(3)
         .growth_factor(4.0)
-        .backoff_factor(0.25)
-        .hysteresis(2)
-        .hysteresis_refill(gradscaler::HysteresisRefill::Consecutive)
         .growth_timing(gradscaler::GrowthTiming::OneLater)
-        .overflow_tolerance(0.125)
-        .recovery_threshold(4.0)
-        .recovery_interval(5)
-        .floor_action(FloorAction::Report)
-        .floor_patience(6)
-        .history_capacity(7)
-        .grow_on_equal(true)
-        .floor_exclusive(true);
+        .grow_on_equal(true);
     let context = Context::cpu().unwrap();
     assert_eq!(GradScaler::new(&context, options).unwrap().options().unwrap(), options);
     let disabled = GradScaler::new(&context, ScalerOptions::default().enabled(false)).unwrap();
@@ -38,28 +27,19 @@ fn every_option_of_a_scaler_arrives() {
 }
 
 #[test]
-fn every_option_of_an_optimizer_arrives() {
+fn options_of_an_optimizer_arrive() {
     let context = Context::cpu().unwrap();
     for options in [
-        OptimizerOptions::sgd().momentum(0.5).dampening(0.25).maximize(true),
-        OptimizerOptions::sgd().momentum(0.5).nesterov(true),
-        OptimizerOptions::adam().lr(0.5).beta1(0.25).beta2(0.75).amsgrad(true),
         OptimizerOptions::adamw()
-            .eps(1e-3)
-            .weight_decay(0.5)
-            .write_grads(true)
+            .lr(0.5)
+            .beta1(0.25)
+            .amsgrad(true)
             .count_unchanged(true)
             .state_format(StateFormat::Bits8)
             .seed(7),
-        OptimizerOptions::adagrad().lr_decay(0.5).initial_accumulator_value(2.0),
-        OptimizerOptions::lion().zero_grads(true),
-        OptimizerOptions::lamb(),
+        OptimizerOptions::sgd().momentum(0.5).dampening(0.25).maximize(true),
         OptimizerOptions::rmsprop().alpha(0.5).eps_root(1e-3).centered(true),
-        OptimizerOptions::adadelta().rho(0.5),
-        OptimizerOptions::adamax(),
-        OptimizerOptions::nadam().momentum_decay(0.5).decoupled_weight_decay(true),
-        OptimizerOptions::radam(),
-        OptimizerOptions::adabelief(),
+        OptimizerOptions::lamb(),
     ] {
         let mut optimizer = Optimizer::new(options, (list(&context, 2), list(&context, 2))).unwrap();
         let found = optimizer.options(0).unwrap();

@@ -157,22 +157,6 @@ class LifetimeTest {
     }
   }
 
-  /** What nobody closed is destroyed by the Cleaner's thread, and what it kept alive can go. */
-  @Test
-  void forgottenObjectsAreDestroyed() throws InterruptedException {
-    final List<WeakReference<Object>> forgotten = new ArrayList<>();
-    for (int i = 0; i < 2000; i++) {
-      final World w = new World(8);
-      w.fill(1);
-      w.scaler.stepAndUpdate(w.optimizer);
-      forgotten.add(new WeakReference<>(w.scaler));
-      forgotten.add(new WeakReference<>(w.weights.owner()));
-    }
-    for (WeakReference<Object> each : forgotten) {
-      assertTrue(World.isCollected(each));
-    }
-  }
-
   /** The only reference to the buffers is the optimizer's. */
   @Test
   void optimizerKeepsBuffersAlive() throws InterruptedException {
