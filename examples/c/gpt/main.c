@@ -21,7 +21,7 @@
 typedef struct options {
   recipe recipe;
   const char *library, *arm, *save, *resume, *state, *master;
-  int stop_after, check;
+  int stop_after, lines, check;
   const char *const *files;
   int file_count;
 } options;
@@ -31,6 +31,7 @@ static int usage(void) {
           "usage: gpt [options] FILE...\n"
           "  --library FILE     the library to load; without it $GRADSCALER_LIBRARY, then the system's search\n"
           "  --layers, --width, --context, --steps, --seed N\n"
+          "  --lines N          with --arm: how often to print the loss, 10 times without it\n"
           "  --check            fail if scaling does not do what it should\n"
           "  --arm NAME         a single run: fp32, fp16 or scaled\n"
           "  --save FILE        with --arm: a checkpoint at the end\n"
@@ -65,6 +66,7 @@ static destination option(options *o, const char *name, int32_t *seed) {
       {"--steps", {NULL, &r->steps}},
       {"--stop-after", {NULL, &o->stop_after}},
       {"--seed", {NULL, seed}},
+      {"--lines", {NULL, &o->lines}},
   };
   const destination none = {NULL, NULL};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -79,6 +81,7 @@ static int parse(int argc, char **argv, options *o) {
   memset(o, 0, sizeof *o);
   o->recipe.shape = (gpt_shape){4, 128, 4, 64};
   o->recipe.batch = 8;
+  o->lines = 10;
   o->recipe.accumulate = 2;
   o->recipe.steps = 200;
   for (; i < argc && strncmp(argv[i], "--", 2) == 0; i++) {
@@ -140,7 +143,7 @@ static int single_run(const device *d, const text *source, const options *o) {
   trainer_create(&t, d, &r);
   int good = o->resume == NULL || trainer_load(&t, o->resume);
   if (good) {
-    run_training(&t, source, o->stop_after > 0 && o->stop_after < r.steps ? o->stop_after : r.steps, 10, &result);
+    run_training(&t, source, o->stop_after > 0 && o->stop_after < r.steps ? o->stop_after : r.steps, o->lines, &result);
     printf("held out: %.3f\n", result.held_out);
     good = o->save == NULL || trainer_save(&t, o->save);
   }
