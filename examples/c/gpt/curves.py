@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains the GPT with fp32 state and with every format of state and masters, from the same seed, and writes a plot.
+"""Trains the GPT with every format of masters and state from several seeds. Prints the loss on held-out text and writes
+a plot of the first seed.
 
-Above is the loss; below is what it differs by from the fp32 run, beside fp32 runs from other seeds, which differ by
+Above is the loss; below is what it differs by from the fp32 run, beside fp32 runs from the other seeds, which differ by
 chance. Usage: curves.py [--steps N] [--seeds N] <gpt> <library> <plot.svg> <text file...>
 """
 import argparse
 import concurrent.futures
 import os
 import re
+import statistics
 import subprocess
 
 FORMATS = [("fp32", "full", "#000000"), ("split16", "full", "#1f77b4"), ("split16", "16bit", "#2ca02c"),
@@ -18,12 +20,13 @@ WIDTH, LEFT, RIGHT, TOP, UPPER, GAP, LOWER = 760, 60, 200, 34, 220, 34, 170
 
 
 def train(options, master, state, seed):
-    """[(step, mean loss since the line before)] of a run."""
+    """[(step, mean loss since the line before)] of a run, and the loss on held-out text."""
     command = [options.gpt, "--library", options.library, "--arm", "scaled", "--layers", "3", "--width", "64",
                "--steps", str(options.steps), "--lines", str(LINES), "--seed", str(seed), "--state", state,
                "--master", master, *options.text]
     output = subprocess.run(command, check=True, capture_output=True, text=True, errors="replace").stdout
-    return [(int(step), float(loss)) for step, loss in re.findall(r"^step +(\d+)  loss +([\d.]+)", output, re.M)]
+    steps = [(int(step), float(loss)) for step, loss in re.findall(r"^step +(\d+)  loss +([\d.]+)", output, re.M)]
+    return steps, float(re.search(r"^held out: ([\d.]+)", output, re.M)[1])
 
 
 def panel(curves, top, height, low, high, steps, marks):
@@ -74,21 +77,22 @@ def plot(runs, others, steps):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--seeds", type=int, default=4, help="other seeds of the fp32 run")
+    parser.add_argument("--seeds", type=int, default=5)
     for name in ("gpt", "library", "plot"):
         parser.add_argument(name)
     parser.add_argument("text", nargs="+")
     options = parser.parse_args()
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = {(master, state): pool.submit(train, options, master, state, 1) for master, state, _ in FORMATS}
-        others = [pool.submit(train, options, "fp32", "full", 2 + i) for i in range(options.seeds)]
-        runs = {name: job.result() for name, job in jobs.items()}
-        others = [job.result() for job in others]
+        jobs = {(master, state): [pool.submit(train, options, master, state, 1 + i) for i in range(options.seeds)]
+                for master, state, _ in FORMATS}
+        runs = {name: [job.result() for job in seeds] for name, seeds in jobs.items()}
+    first = {name: seeds[0][0] for name, seeds in runs.items()}
     with open(options.plot, "w", encoding="utf-8") as file:
-        file.write(plot(runs, others, options.steps))
-    for (master, state), points in runs.items():
-        print(f"masters {master:10}  state {state:5}  loss at the end {points[-1][1]:.3f}")
-    print("fp32, other seeds:", ", ".join(f"{points[-1][1]:.3f}" for points in others))
+        file.write(plot(first, [points for points, _ in runs["fp32", "full"][1:]], options.steps))
+    for (master, state), seeds in runs.items():
+        losses = [loss for _, loss in seeds]
+        print(f"masters {master:10}  state {state:5}  held out {statistics.fmean(losses):.3f}"
+              f" ({min(losses):.3f} to {max(losses):.3f})")
 
 
 if __name__ == "__main__":
