@@ -6,7 +6,6 @@ compared to 1e-12, or what must be equal is equal for another reason, such as SG
 """
 
 import copy
-import pickle
 
 import pytest
 
@@ -85,27 +84,6 @@ def test_steps_are_those_of_the_arrays(kind, options):
         assert all(torch.equal(p, q) for p, q in zip(params, others, strict=True))
 
 
-@pytest.mark.parametrize("kind", KINDS, **ids)
-def test_pickle_and_deepcopy_go_on(kind):
-    params = params_of()
-    optimizer = kind(params, lr=0.05, max_grad_norm=1.0)
-    set_grads(params, 0)
-    optimizer.step()
-    for copied in (copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))):
-        assert copied.max_grad_norm == 1.0 and copied._step_supports_amp_scaling
-        own = copied.param_groups[0]["params"]
-        reference = [p.detach().clone().requires_grad_() for p in params]
-        other = kind(reference, lr=0.05, max_grad_norm=1.0)
-        other.load_state_dict(optimizer.state_dict())
-        set_grads(own, 1)
-        set_grads(reference, 1)
-        copied.step()
-        other.step()
-        assert all(torch.equal(p, q) for p, q in zip(own, reference, strict=True))
-        # The original is another one.
-        assert all(not torch.equal(p, q) for p, q in zip(own, params, strict=True))
-
-
 def test_what_they_are_is_shown():
     p = torch.nn.Parameter(torch.ones(2))
     optimizer = gst.AdamW([p], lr=0.5, max_grad_norm=1.0, master_weights=True)
@@ -167,27 +145,6 @@ def test_state_of_the_users_own_is_loaded_as_it_is():
         optimizer.step()
         entry = optimizer.state[params[0]]
         assert entry["mine"].tolist() == [1, 2] and entry["step"] == 2
-
-
-def test_state_that_is_replaced_counts():
-    params = params_of(((4,),))
-    ours = gst.Adam(params, lr=0.1)
-    reference = params_of(((4,),))
-    theirs = torch.optim.Adam(reference, lr=0.1, foreach=False)
-    for optimizer, found in ((ours, params), (theirs, reference)):
-        for step in range(4):
-            set_grads(found, step)
-            optimizer.step()
-            if step == 1:
-                entry = optimizer.state[found[0]]
-                entry["step"] = torch.tensor(10.0)
-                entry["exp_avg"] = torch.full((4,), 0.5, dtype=torch.float64)
-            if step == 2:
-                optimizer.param_groups[0]["betas"] = (0.5, 0.6)
-                optimizer.param_groups[0]["lr"] = torch.tensor(0.25)
-    # PyTorch divides a learning rate in a float32 tensor in float32.
-    close(params, reference, 2.0**-23)
-    assert ours.state[params[0]]["step"] == theirs.state[reference[0]]["step"] == 12
 
 
 def test_versions_tell_autograd():
