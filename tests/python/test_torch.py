@@ -4,8 +4,6 @@
 Every test runs once with each class, so that it is known to describe PyTorch's behaviour and not only ours.
 """
 
-import copy
-import pickle
 
 import pytest
 
@@ -169,15 +167,6 @@ def test_state_dict(make, other):
         assert second.get_scale() == 3.0
     with pytest.raises(RuntimeError, match="empty"):
         first.load_state_dict({})
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_pickle_and_deepcopy(make, enabled):
-    scaler = make(init_scale=3.0, growth_interval=5, enabled=enabled)
-    scaler.scale(torch.ones(()))
-    for other in (pickle.loads(pickle.dumps(scaler)), copy.deepcopy(scaler)):
-        assert type(other) is type(scaler) and other.state_dict() == scaler.state_dict()
-        assert other.is_enabled() == enabled
 
 
 def raised(call):
