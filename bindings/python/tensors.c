@@ -61,17 +61,19 @@ static int64_t stride_word(const DlTensor *view, size_t dim) { return view->shap
 
 static void *address_of(const DlTensor *view) { return view->data ? (char *)view->data + view->byte_offset : NULL; }
 
-/* Classes that a tensor may be of, borrowed. */
+enum { kMostClasses = 64 };
+
+/* Those that a tensor may be of, borrowed. */
 typedef struct Classes {
-  PyObject *items[8];
+  PyObject *items[kMostClasses];
   Py_ssize_t count;
 } Classes;
 
 static int open_classes(PyObject *tuple, Classes *out) {
   out->count = PyTuple_Size(tuple);
-  for (Py_ssize_t i = 0; i < out->count && i < 8; ++i) out->items[i] = PyTuple_GetItem(tuple, i);
-  if (out->count > 8) PyErr_SetString(PyExc_ValueError, "more than 8 classes of tensors");
-  return out->count >= 0 && out->count <= 8;
+  for (Py_ssize_t i = 0; i < out->count && i < kMostClasses; ++i) out->items[i] = PyTuple_GetItem(tuple, i);
+  if (out->count > kMostClasses) PyErr_SetString(PyExc_ValueError, "too many classes of tensors");
+  return out->count >= 0 && out->count <= kMostClasses;
 }
 
 /* The view of a tensor; 0 if DLPack cannot describe it, or if its type is none of `classes`. */

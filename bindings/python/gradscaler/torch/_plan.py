@@ -94,11 +94,12 @@ class Plan:
         self.entries, self.made, self.groups = members.entries, members.made, members.groups
         #: Those whose gradient is there, of which autograd is told.
         self.written: list[Any] = self.copies or self.params
-        self.seen = self.look()
-        grads_seen = look(members.grads)
-        self.grads_seen = grads_seen and grads_seen._replace(layout=b"")
+        # What DLPack does not know, where it is None, is refused below.
+        self.seen: Any = self.look()
+        grads_seen: Any = look(members.grads)
+        self.grads_seen: Any = grads_seen and grads_seen._replace(layout=b"")
         # What all else has to be like: the parameters themselves.
-        self._model = self.seen[int(key.master)]
+        self._model: Looked | None = self.seen[int(key.master)]
         own = self._array(self.written, self._model, "", is_theirs=True)
         grads = self._array(members.grads, grads_seen, ".grad", writable=False, is_theirs=True)
         params = self._array(self.params, self.seen[0], "'s state 'master_param'") if key.master else own
