@@ -441,8 +441,9 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         params: list[Any] = []
         for group in groups:
             params += group["params"]
-        found = None if self._seen is None or self._seen.structure != structure else self._seen.look(params, tell=tell)
-        is_told = found is not None and tell is not None and self._seen.tells
+        seen: Any = self._seen
+        found = None if seen is None or seen.structure != structure else seen.look(params, tell=tell)
+        is_told = bool(found and tell and seen and seen.tells)
         if found is None:
             self._write_counts()
             self._seen, seen = None, Seen(params, structure)
