@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Buffers and DLPack capsules as tuples of plain numbers, who else holds a buffer, and many tensors at once; see
- * intake.h.
+ * Buffers and DLPack capsules as tuples of plain numbers, and who else holds a buffer; see intake.h. tensors.c has the
+ * rest.
  */
 #define PY_SSIZE_T_CLEAN
 #include "intake.h"
@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "dlpack.h"
-#include "gradscaler/gradscaler.h"
 
 static const char kBufferHolder[] = "gradscaler.buffer";
 static const char kDlHolder[] = "gradscaler.dlpack";
@@ -235,168 +234,4 @@ PyObject *gsc_dlpack_view(PyObject *capsule) {
   }
   PyErr_SetString(PyExc_TypeError, "not a DLPack capsule that can still be used");
   return NULL;
-}
-
-typedef struct Words {
-  int64_t *items;
-  size_t count;
-  size_t capacity;
-} Words;
-
-/* Makes room for `more` words; 0 if allocation failed. */
-static int reserve(Words *words, size_t more) {
-  if (words->count + more <= words->capacity) return 1;
-  const size_t capacity = 2 * (words->count + more);
-  int64_t *items = (int64_t *)realloc(words->items, capacity * sizeof *items);
-  if (!items) return 0;
-  words->items = items;
-  words->capacity = capacity;
-  return 1;
-}
-
-static const DlExchange *exchange_of(PyObject *api) {
-  const DlExchange *found = (const DlExchange *)PyCapsule_GetPointer(api, "dlpack_exchange_api");
-  if (!found) PyErr_Clear();
-  while (found && found->major != 1) found = found->older;
-  return found && found->view ? found : NULL;
-}
-
-/* DLPack does not tell that a view is negated. In doubt it is. */
-static int is_negated(PyObject *is_neg, PyObject *tensor) {
-  PyObject *answer = PyObject_CallFunctionObjArgs(is_neg, tensor, NULL);
-  const int negated = answer != Py_False;
-  Py_XDECREF(answer);
-  PyErr_Clear();
-  return negated;
-}
-
-/* Words of a tensor of the maximum rank, far more than is used in practice. */
-enum { kMostDims = 64, kMostWords = 3 + 2 * kMostDims };
-
-/* Writes dtype and device, rank, extents and strides of `tensor`, and its address; a single 0 for None. Returns the
- * number of words; 0 if DLPack cannot describe it, or if its type is none of the two. */
-static size_t layout_of(const DlExchange *exchange, PyObject *is_neg, PyObject *tensor, PyObject *types, int64_t *words,
-                        void **address) {
-  *address = NULL;
-  if (tensor == Py_None) {
-    *words = 0;
-    return 1;
-  }
-  PyObject *type = (PyObject *)Py_TYPE(tensor);
-  if (type != PyTuple_GetItem(types, 0) && type != PyTuple_GetItem(types, 1)) return 0;
-  DlTensor view;
-  memset(&view, 0, sizeof view);
-  if (exchange->view(tensor, &view) != 0) {
-    PyErr_Clear();
-    return 0;
-  }
-  if (view.ndim < 0 || view.ndim > kMostDims || (view.ndim > 0 && (!view.shape || !view.strides)) ||
-      (is_neg != Py_None && is_negated(is_neg, tensor))) {
-    return 0;
-  }
-  *words++ = 1 | (int64_t)view.code << 8 | (int64_t)view.bits << 16 | (int64_t)view.lanes << 24;
-  *words++ = (int64_t)view.device_type << 32 | (uint32_t)view.device_index;
-  *words++ = view.ndim;
-  for (int32_t i = 0; i < view.ndim; ++i) *words++ = view.shape[i];
-  for (int32_t i = 0; i < view.ndim; ++i) *words++ = view.strides[i];
-  *address = view.data ? (char *)view.data + view.byte_offset : NULL;
-  return 3 + 2 * (size_t)view.ndim;
-}
-
-/* The layout that is expected of the next tensor: its words, 0 at the end. */
-static size_t next_expected(const Words *expected, size_t at) {
-  const size_t left = expected->count - at;
-  const int64_t *words = expected->items + at;
-  const size_t count = left == 0 ? 0 : words[0] == 0 ? 1 : left > 2 ? 3 + 2 * (size_t)words[2] : left + 1;
-  return count <= left ? count : 0;
-}
-
-PyObject *gsc_tensors_view(PyObject *api, PyObject *tensors, PyObject *types, PyObject *is_neg, PyObject *expected) {
-  const DlExchange *exchange = exchange_of(api);
-  const Py_ssize_t count = PyList_Size(tensors);
-  if (count < 0 || PyTuple_Size(types) != 2) return NULL;
-  Words layout = {NULL, 0, 0}, known = {NULL, 0, 0};
-  if (expected != Py_None) {
-    char *bytes = NULL;
-    Py_ssize_t size = 0;
-    if (PyBytes_AsStringAndSize(expected, &bytes, &size) < 0) return NULL;
-    known.items = (int64_t *)bytes; /* only read */
-    known.count = (size_t)size / sizeof *known.items;
-  }
-  void **addresses = (void **)calloc((size_t)count + 1, sizeof *addresses);
-  char *present = (char *)calloc((size_t)count + 1, 1);
-  int has_memory = addresses && present && reserve(&layout, kMostWords);
-  int is_known = exchange != NULL;
-  size_t at = 0;
-  for (Py_ssize_t i = 0; has_memory && is_known && i < count; ++i) {
-    PyObject *tensor = PyList_GetItem(tensors, i);
-    int64_t *words = layout.items + layout.count;
-    const size_t written = layout_of(exchange, is_neg, tensor, types, words, &addresses[i]);
-    present[i] = tensor != Py_None;
-    if (expected == Py_None) {
-      is_known = written != 0;
-      layout.count += written;
-      has_memory = reserve(&layout, kMostWords);
-    } else {
-      const size_t wanted = next_expected(&known, at);
-      is_known = wanted &&
-                 (!present[i] || (written == wanted && memcmp(words, known.items + at, written * sizeof *words) == 0));
-      at += wanted;
-    }
-  }
-  PyObject *result = NULL;
-  if (!has_memory) {
-    PyErr_NoMemory();
-  } else if (!is_known || at != known.count) {
-    Py_INCREF(Py_None);
-    result = Py_None;
-  } else {
-    PyObject *bytes = expected;
-    if (expected == Py_None) {
-      bytes = PyBytes_FromStringAndSize((char *)layout.items, (Py_ssize_t)(layout.count * sizeof *layout.items));
-    } else {
-      Py_INCREF(bytes);
-    }
-    result = Py_BuildValue("(Ny#y#)", bytes, (char *)addresses, count * (Py_ssize_t)sizeof *addresses, present, count);
-  }
-  free(present);
-  free(addresses);
-  free(layout.items);
-  return result;
-}
-
-/* Whether elements fill the memory between the first and the last, in whatever order of dimensions. */
-static int is_dense(const int64_t *extents, const int64_t *strides, int32_t rank, int64_t elements) {
-  int64_t expected = 1;
-  int64_t inner = 1;
-  for (int32_t i = rank - 1; i >= 0 && (extents[i] == 1 || strides[i] == inner); --i) inner *= extents[i];
-  if (inner == elements) return 1;
-  for (int32_t found = 1; found && expected < elements;) {
-    found = 0;
-    for (int32_t i = 0; i < rank && !found; ++i) {
-      found = extents[i] != 1 && strides[i] == expected;
-      if (found) expected *= extents[i];
-    }
-  }
-  return expected == elements || elements == 0;
-}
-
-int gsc_layout_next(const int64_t **rest, int64_t *rest_count, LayoutEntry *out) {
-  const int64_t *words = *rest;
-  if (*rest_count < 3 || words[0] == 0 || *rest_count < 3 + 2 * words[2]) return 0;
-  const int64_t type = words[0] >> 8;
-  const int64_t kFloat = 2, kBfloat = 4;
-  out->dtype = type == (kFloat | 16 << 8 | 1 << 16)    ? GSC_FP16
-               : type == (kBfloat | 16 << 8 | 1 << 16) ? GSC_BF16
-               : type == (kFloat | 32 << 8 | 1 << 16)  ? GSC_FP32
-               : type == (kFloat | 64 << 8 | 1 << 16)  ? GSC_FP64
-                                                       : -1;
-  out->bits = (int32_t)(type >> 8 & 0xff);
-  out->rank = (int32_t)words[2];
-  out->words = words + 1;
-  out->elements = 1;
-  for (int32_t i = 0; i < out->rank; ++i) out->elements *= words[3 + i];
-  *rest += 3 + 2 * out->rank;
-  *rest_count -= 3 + 2 * out->rank;
-  return is_dense(words + 3, words + 3 + out->rank, out->rank, out->elements);
 }

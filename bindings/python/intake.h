@@ -29,16 +29,24 @@ PyObject *gsc_buffer_holders(PyObject *tensors, PyObject *array, PyObject *owner
 PyObject *gsc_dlpack_view(PyObject *capsule);
 
 /*
- * Many tensors at once, by the C functions of DLPack 1.2, for an optimizer that checks in every step whether its tensors
- * are unchanged. `api` is a capsule of these functions, such as torch.Tensor.__dlpack_c_exchange_api__, `tensors` a list
- * of tensors and None. Returns (layout, addresses, present) as bytes: `layout` is equal for two lists if and only if
- * dtypes, devices, shapes, strides and the places of None are; the address of each tensor, NULL for None; and a byte for
- * each, 0 for None. Returns None if the type of an entry is not one of the pair `types`, if `is_neg`, a callable or
- * None, does not return False for it, if DLPack cannot describe it, or if the capsule's version is unknown. With a
- * layout as `expected`, the tensors must have it, but each may be None; else None is returned. The caller holds
- * `tensors`, and nothing else changes it meanwhile.
+ * Many tensors at once, by the C functions of DLPack 1.2. `api` is a capsule of these functions, such as
+ * torch.Tensor.__dlpack_c_exchange_api__, `tensors` a list of tensors and None. Returns (layout, addresses, present) as
+ * bytes: `layout` is equal for two lists if and only if dtypes, devices, shapes, strides and the places of None are; the
+ * address of each tensor, NULL for None; and a byte for each, 0 for None. Returns None if the type of an entry is not
+ * one of the tuple `types`, if `is_neg`, a callable or None, does not return False for it, if DLPack cannot describe it,
+ * or if the capsule's version is unknown. The caller holds `tensors`, and nothing else changes it meanwhile.
  */
-PyObject *gsc_tensors_view(PyObject *api, PyObject *tensors, PyObject *types, PyObject *is_neg, PyObject *expected);
+PyObject *gsc_tensors_view(PyObject *api, PyObject *tensors, PyObject *types, PyObject *is_neg);
+
+/*
+ * Whether parameters are as they were, and where their gradients are, for an optimizer that asks this in every step.
+ * `known` is (types, is_neg, params, layout, addresses, layout of the gradients), of gsc_tensors_view. Returns
+ * (gradients, addresses, present), or None if `params` are others or elsewhere, or if a gradient that is there has
+ * another layout. `grads` is a list, or None for the attribute `grad` of each. `tell`, if not None, is called with lists
+ * of the parameters that have a gradient while their memory is in the caches, although later ones may turn out to be
+ * others.
+ */
+PyObject *gsc_step_view(PyObject *api, PyObject *params, PyObject *grads, PyObject *known, PyObject *tell);
 
 /* One tensor of a layout. */
 typedef struct LayoutEntry {

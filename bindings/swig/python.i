@@ -125,8 +125,11 @@ static PyObject *buffer_holders(PyObject *tensors, PyObject *array, PyObject *ow
   return gsc_buffer_holders(tensors, array, owners);
 }
 static PyObject *dlpack_view(PyObject *capsule) { return gsc_dlpack_view(capsule); }
-static PyObject *tensors_view(PyObject *api, PyObject *tensors, PyObject *types, PyObject *is_neg, PyObject *expected) {
-  return gsc_tensors_view(api, tensors, types, is_neg, expected);
+static PyObject *tensors_view(PyObject *api, PyObject *tensors, PyObject *types, PyObject *is_neg) {
+  return gsc_tensors_view(api, tensors, types, is_neg);
+}
+static PyObject *step_view(PyObject *api, PyObject *params, PyObject *grads, PyObject *known, PyObject *tell) {
+  return gsc_step_view(api, params, grads, known, tell);
 }
 %}
 

@@ -116,8 +116,6 @@ def train(case, rank, world, mesh, kind, options, scaler_of=GradScaler):
                 assert off <= BOUND, f"{case}, {kind.__name__}, step {step}: {off} from the average of one process"
     # 2 clean, back off, 2 clean, 1 more.
     assert scaler.get_scale() == 2048.0 * 0.5 * 2.0, scaler.get_scale()
-    if case == "fsdp2":
-        restore(model, ours, kind, options, mesh)
 
 
 def beside_torchs_scaler(case, rank, world, mesh):
@@ -156,21 +154,6 @@ def mixed(mesh):
     scaler.step(optimizer)
     scaler.update()
     assert local(params[0]).eq(-1.0).all() and params[1].eq(-1.0).all()
-
-
-def restore(model, ours, kind, options, mesh):
-    """State of shards goes through torch.distributed.checkpoint's dicts into another optimizer."""
-    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
-    other_model = parallel("fsdp2", mesh)
-    other_model.load_state_dict(model.state_dict())
-    other = kind(other_model.named_parameters(), **options)
-    set_optimizer_state_dict(other_model, other, get_optimizer_state_dict(model, ours))
-    for found, optimizer in ((model, ours), (other_model, other)):
-        optimizer.zero_grad()
-        found(batch(50, 0)).square().mean().backward()
-        optimizer.step()
-    for p, q in zip(model.parameters(), other_model.parameters(), strict=True):
-        assert torch.equal(p.to_local(), q.to_local())
 
 
 def refuse_lamb(mesh):

@@ -13,7 +13,7 @@ import warnings
 STEPS = 3
 #: One after the other.
 WORLDS = [2, 4, 1]
-FORMATS = [("8bit", "split"), ("16bit", "stochastic"), ("8bit", "stochastic")]
+FORMATS = [("fp32", None), ("8bit", "split"), ("16bit", "stochastic"), ("8bit", "stochastic")]
 
 
 def model_of(torch, bias=False):

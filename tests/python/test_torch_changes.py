@@ -14,17 +14,9 @@ from conftest import DEVICE, library
 torch = library("torch")
 
 from gradscaler import torch as gst  # noqa: E402
-from gradscaler.torch import _seen  # noqa: E402
 from torch_params import close, params_of, set_grads  # noqa: E402
 
-
-@pytest.fixture(autouse=True, params=["DLPack", "by hand"])
-def inspected(request, monkeypatch):
-    """Tensors described by DLPack's functions for C, and as before PyTorch 2.10."""
-    if request.param == "by hand":
-        monkeypatch.setattr(_seen, "exchange_api", lambda: None)
-
-
+# More than step_view looks at in one block.
 MANY, EDGES = 130, (0, 129)
 
 
@@ -336,8 +328,6 @@ def test_state_of_an_absent_gradient_may_be_dropped():
 
 def test_a_first_step_does_little_for_each_parameter():
     """Models of routed experts have 100 000 of them."""
-    if _seen.exchange_api() is None:
-        pytest.skip("before PyTorch 2.10 each tensor is asked for its parts")
     many = 500
     params = [torch.nn.Parameter(torch.ones(3)) for _ in range(many)]
     for p in params:

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the optimizers of gradscaler.torch remember of tensors that they have inspected."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from conftest import library
@@ -8,18 +12,10 @@ from conftest import library
 torch = library("torch")
 
 from gradscaler import torch as gst  # noqa: E402
-from gradscaler.torch import _seen  # noqa: E402
 from gradscaler.torch._seen import Seen, look  # noqa: E402
 
 
-@pytest.fixture(params=["DLPack", "Python"])
-def inspected(request, monkeypatch):
-    if request.param == "Python":
-        monkeypatch.setattr(_seen, "exchange_api", lambda: None)
-    return request.param
-
-
-def test_layouts_say_what_differs(inspected):
+def test_layouts_say_what_differs():
     base = torch.zeros(2, 3)
     kinds = [base, base.half(), base[:, :2], base.t(), torch.zeros(6), torch.zeros(2, 3, 1), None, torch.zeros(0, 3)]
     layouts = [look([tensor]).layout for tensor in kinds]
@@ -33,15 +29,20 @@ def test_layouts_say_what_differs(inspected):
 @pytest.mark.parametrize("tensor", [torch._neg_view(torch.ones(3)), torch._neg_view(torch.ones(1)),
                                     torch.ones(3).as_subclass(type("Sub", (torch.Tensor,), {})),
                                     torch.ones(3).to_sparse()], ids=["negated", "one", "class", "sparse"])
-def test_what_dlpack_does_not_know_is_looked_at_by_hand(tensor):
-    found = look([torch.ones(3), tensor])
-    assert isinstance(found.layout, list) and found != look([torch.ones(3), torch.ones(3)])
+def test_what_dlpack_does_not_know(tensor):
+    assert look([torch.ones(3), tensor]) is None
 
 
-def test_info_says_how_tensors_are_looked_at(inspected, capsys):
-    from gradscaler.__main__ import main
-    assert main(["info"]) == 0
-    assert f"PyTorch {torch.__version__}: tensors are looked at by {inspected}" in capsys.readouterr().out
+@pytest.mark.parametrize("is_old", [False, True])
+def test_info_says_how_tensors_are_inspected(is_old):
+    """And with an older PyTorch which one is needed."""
+    code = "import runpy, torch; {}runpy.run_module('gradscaler', run_name='__main__')".format(
+        "del torch.Tensor.__dlpack_c_exchange_api__; " if is_old else "")
+    found = subprocess.run([sys.executable, "-B", "-c", code, "info"], capture_output=True, text=True,
+                           env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    expected = (f"gradscaler.torch needs PyTorch 2.10 or later; this is {torch.__version__}" if is_old else
+                f"PyTorch {torch.__version__}: tensors are inspected by DLPack")
+    assert found.stdout.splitlines()[-1] == expected, found.stdout + found.stderr
 
 
 def give(p, grad):
@@ -92,17 +93,18 @@ UNNOTICED = {
 }
 
 
-@pytest.mark.parametrize("index", [0, 17])
+@pytest.mark.parametrize("index", [0, 129])
 @pytest.mark.parametrize("change", [*NOTICED, *UNNOTICED])
-def test_what_is_noticed(change, index, inspected):
-    params = [torch.nn.Parameter(torch.ones(2, 3)) for _ in range(18)]
+def test_what_is_noticed(change, index):
+    params = [torch.nn.Parameter(torch.ones(2, 3)) for _ in range(130)]
     for p in params:
         p.grad = torch.ones_like(p)
     seen = Seen(params, None)
-    seen.use([p.grad for p in params])
+    grads = [p.grad for p in params]
+    assert seen.use(grads, grads, False)
 
     def found():
-        return seen.look([p.grad for p in params])
+        return seen.look(params) and seen.look(params)[1]
 
     def expected():
         grads = [p.grad for p in params]
@@ -112,24 +114,17 @@ def test_what_is_noticed(change, index, inspected):
     {**NOTICED, **UNNOTICED}[change](params[index])
     if change in NOTICED:
         assert found() is None
-    elif (change, inspected) != ("parameter", "Python"):  # Another class.
+    else:
         assert (list(found().each()), found().present) == expected()
 
 
-def test_first_gradients_are_noticed(inspected):
+def test_first_gradients_and_other_parameters_are_noticed():
     params = [torch.nn.Parameter(torch.ones(2)) for _ in range(3)]
     grads = [torch.ones(2), None, torch.ones(2)]
     seen = Seen(params, None)
-    seen.use(grads)
-    assert seen.look(grads).present == b"\1\0\1" and seen.look([None] * 3).present == bytes(3)
-    assert seen.look([torch.ones(2)] * 3) is None
-
-
-def test_other_parameters_are_noticed():
-    params = [torch.nn.Parameter(torch.ones(2)) for _ in range(3)]
-    seen = Seen(params, None)
-    assert seen.is_of(list(params))
-    assert not any(map(seen.is_of, ([], params[:2], params * 2, params[::-1])))
+    assert seen.use(grads, grads, False)[1].present == b"\1\0\1" and seen.look(params)[1].present == bytes(3)
+    assert seen.look(params, [torch.ones(2)] * 3) is None
+    assert not any(map(seen.look, ([], params[:2], params * 2, params[::-1])))
 
 
 def test_a_gradient_whose_storage_was_freed():

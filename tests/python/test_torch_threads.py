@@ -144,7 +144,7 @@ bind = optimizer._bind
 p = params[1]
 for name, owner, value in (("", p, torch.ones(4096)), (".grad", p.grad, torch.ones(4096)),
                            ("'s state 'exp_avg'", optimizer.state[p]["exp_avg"], torch.ones(4096))):
-    def meanwhile():
+    def meanwhile(*arguments):
         bind()
         owner.data = value
     optimizer._bind = meanwhile
@@ -158,7 +158,7 @@ for name, owner, value in (("", p, torch.ones(4096)), (".grad", p.grad, torch.on
     optimizer.step()
 # Gradients are those of the beginning of the step.
 held = weakref.ref(p.grad)
-def meanwhile():
+def meanwhile(*arguments):
     bind()
     for p in params:
         p.grad = None

@@ -35,9 +35,11 @@ def _info() -> int:
 def _torch() -> str:
     import torch  # type: ignore[import-not-found, unused-ignore]
 
-    from .torch._seen import exchange_api
-    how = "Python attributes, slowly: it has no DLPack functions for C, which are of PyTorch 2.10 and later"
-    return f"PyTorch {torch.__version__}: tensors are looked at by {'DLPack' if exchange_api() is not None else how}"
+    try:
+        importlib.import_module("gradscaler.torch")
+    except ImportError as error:
+        return str(error)
+    return f"PyTorch {torch.__version__}: tensors are inspected by DLPack"
 
 
 def _demo(log: str) -> int:

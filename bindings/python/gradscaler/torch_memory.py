@@ -24,15 +24,13 @@ def is_torch(array: Any) -> bool:
 
 def is_plain(array: Any) -> bool:
     """Whether it is a tensor or parameter itself, not of a subclass that may keep its elements elsewhere."""
-    torch: Any = sys.modules["torch"]
-    kind = type(array)
-    return kind is torch.Tensor or kind is torch.nn.Parameter or _is_parameter_by_another_name(kind)
+    return is_plain_class(type(array))
 
 
-def _is_parameter_by_another_name(kind: Any) -> bool:
-    """Whether it is a subclass of Parameter that leaves all operations to PyTorch."""
+def is_plain_class(kind: Any) -> bool:
+    """Whether it is one of PyTorch's own two, or a subclass of Parameter that leaves all operations to PyTorch."""
     torch: Any = sys.modules["torch"]
-    return issubclass(kind, torch.nn.Parameter) and (
+    return kind is torch.Tensor or kind is torch.nn.Parameter or issubclass(kind, torch.nn.Parameter) and (
         kind.__torch_function__ is torch.nn.Parameter.__torch_function__) and (
         kind.__torch_dispatch__ is torch.nn.Parameter.__torch_dispatch__)
 

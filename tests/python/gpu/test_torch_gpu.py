@@ -526,22 +526,3 @@ def test_state_goes_to_the_cpu_and_back(options):
             set_grads(found, step)
             optimizer.step()
         same_bits(params, elsewhere, f"step {step}")
-
-
-def test_checkpoints_of_arrays_go_to_the_cpu_and_back():
-    results = []
-    for route in ((DEVICE, "cpu", DEVICE), ("cpu", "cpu", "cpu")):
-        state, params = None, params_of(SHAPES)
-        for leg, device in enumerate(route):
-            params = [p.detach().to(device) for p in params]
-            grads = [torch.zeros_like(p) for p in params]
-            optimizer, scaler = gs.AdamW(params, grads, lr=0.01), gs.GradScaler(device, init_scale=4.0)
-            if leg:
-                optimizer.load_state_dict(state)
-            for step in range(3):
-                for grad, value in zip(grads, params_of(SHAPES, 10 * leg + step), strict=True):
-                    grad.copy_(value.detach())
-                scaler.step_and_update(optimizer)
-            state = optimizer.state_dict()
-        results.append(params)
-    same_bits(*results, "param")

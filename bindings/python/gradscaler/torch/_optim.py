@@ -26,7 +26,7 @@ from ._check import Check, Checker, StepReport, clip_factor, is_lost, product
 from ._formats import FORMAT_KEYS, MASTER, fit, format_of, loaded, require_loadable
 from ._held import hold, is_alone, is_counted, is_direct, is_state_held
 from ._plan import Plan
-from ._seen import Seen, in_order, placed_grads
+from ._seen import Seen, in_order
 from ._settle import Settlement, label_of, require_options
 from ._shards import is_dtensor, is_flattened, is_made_for_a_part, local, overflow_groups
 
@@ -319,7 +319,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     @untraced  # type: ignore[untyped-decorator, unused-ignore]
     def _step(self, closure: Callable[[], Any] | None) -> Any:
-        loss = None
+        loss, is_told = None, False
         check, self._check = self._check, None
         if closure is not None:
             with torch.enable_grad():
@@ -328,7 +328,9 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         if (check is None or self._seen is None or not hasattr(self, "found_inf") or closure is not None
                 or self._optimizer_step_pre_hooks or _global_pre_hooks() or not is_direct(self.step, _OWN_STEP)):
             check = None
-            self._bind()
+            # Of parameters with masters it is asked first whether others have written them.
+            is_told = self._bind(None if any(plan.copies for plan in self._plans) else
+                                 torch.autograd.graph.increment_version)
         grad_scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
         if grad_scale is not None and grad_scale.device.type == "cpu" and is_lost(grad_scale):
             # PyTorch's GradScaler has only looked at the gradients, which a loss times 0 makes 0.
@@ -352,8 +354,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         for plan in self._active:
             plan.use(self.param_groups)
         self._behind = True
-        # Before the step, which leaves nothing of them in the caches.
-        for plan in self._active:
+        for plan in self._active if not is_told else ():
             torch.autograd.graph.increment_version(plan.written)
         # A CUDA graph would keep the addresses of the copies.
         in_double = factor is not None and not self._is_captured()
@@ -418,8 +419,11 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     # What steps together.
 
-    def _bind(self) -> None:
-        """Sees to it that the plans are those of the parameters and gradients of now."""
+    def _bind(self, tell: Any = None) -> bool:
+        """Sees to it that the plans are those of the parameters and gradients of now.
+
+        Returns whether `tell` was called with the parameters that a step writes, which is cheapest here.
+        """
         groups = self.param_groups
         structure = [(len(group["params"]), group.get("state"), group.get("master"),
                       *(bool(group.get(key)) for key in _STRUCTURE)) for group in groups]
@@ -434,25 +438,27 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             if self._seen is not None and not self._is_state_same():
                 self._seen = None
             self._lent = is_state_held(self._entries, self._plans)
-        params = [p for group in groups for p in group["params"]]
-        known = self._seen if self._seen is not None and self._seen.is_of(params) else None
-        placed = placed_grads(params, any(map(is_dtensor, params)) if known is None else known.sharded)
-        grads = list(map(in_order, placed, params)) if known is not None and known.copied else placed
-        found = None if known is None or known.structure != structure else known.look(grads)
+        params: list[Any] = []
+        for group in groups:
+            params += group["params"]
+        seen: Any = self._seen
+        found = None if seen is None or seen.structure != structure else seen.look(params, tell=tell)
+        is_told = bool(found and tell and seen and seen.tells)
         if found is None:
             self._write_counts()
             self._seen, seen = None, Seen(params, structure)
-            alike = seen.are_alike(grads)
-            grads = grads if alike else list(map(in_order, grads, params))
-            seen.use(self._settle(grads, alike), not all(map(operator.is_, grads, placed)))
+            placed = seen.grads()
+            alike = seen.are_alike(placed)
+            grads = placed if alike else list(map(in_order, placed, params))
+            found = seen.use(self._settle(grads, alike), grads, not all(map(operator.is_, grads, placed)))
             self._seen = seen
-            found = seen.look(grads)
         if found is None:
             raise RuntimeError("parameters or gradients were replaced by another thread during the step")
-        self._grads = grads
+        self._grads, looked = found
         for plan in self._plans:
-            plan.point_at(found if len(plan.indices) == len(params) else found.pick(plan.indices))
+            plan.point_at(looked if len(plan.indices) == len(params) else looked.pick(plan.indices))
         self._active = [plan for plan in self._plans if not plan.is_absent]
+        return is_told
 
     def _settle(self, grads: list[Any], alike: bool) -> list[Any]:
         params = [p for group in self.param_groups for p in group["params"]]

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .. import formats, hyper, optimizers, torch_memory, trees
 from .._native import native
-from ..arrays import as_tensor, common_device, tensor_array
+from ..arrays import as_tensor, common_device
 from ..arrays import numbers as native_numbers
 from ..device import Context
 from ..errors import InvalidArgumentError
@@ -94,12 +94,12 @@ class Plan:
         self.entries, self.made, self.groups = members.entries, members.made, members.groups
         #: Those whose gradient is there, of which autograd is told.
         self.written: list[Any] = self.copies or self.params
-        self.seen = self.look()
-        grads_seen = look(members.grads)
-        self.grads_seen = grads_seen._replace(layout=None)
+        # What DLPack does not know, where it is None, is refused below.
+        self.seen: Any = self.look()
+        grads_seen: Any = look(members.grads)
+        self.grads_seen: Any = grads_seen and grads_seen._replace(layout=b"")
         # What all else has to be like: the parameters themselves.
-        self._model = self.seen[int(key.master)]
-        self._tensors: list[Tensor] = []
+        self._model: Looked | None = self.seen[int(key.master)]
         own = self._array(self.written, self._model, "", is_theirs=True)
         grads = self._array(members.grads, grads_seen, ".grad", writable=False, is_theirs=True)
         params = self._array(self.params, self.seen[0], "'s state 'master_param'") if key.master else own
@@ -128,7 +128,6 @@ class Plan:
             self.handle.set_tensor_steps(native_numbers(members.steps), self.stream)
         # zero_grad() is to free them.
         members.grads.clear()
-        self._tensors.clear()
 
     def _leaves(self, suffix: str) -> Callable[[], trees.Leaves]:
         """What errors call the tensors, worked out when there is one."""
@@ -138,69 +137,47 @@ class Plan:
         with named_errors(tensors=self._leaves(suffix)):
             return native.TensorList(self.context._handle, array)
 
-    def _array(self, tensors: list[Any], looked: Looked, suffix: str, writable: bool = True,
-               is_theirs: bool = False) -> Any:
+    def _array(self, tensors: list[Any], looked: Looked | None, suffix: str, code: int = 0, scales: str = "",
+               writable: bool = True, is_theirs: bool = False) -> Any:
         """Tensors like the parameters, for the library. `suffix` follows the parameter's name in errors.
 
-        `is_theirs` if users made them, who may have freed them.
+        `code` is their dtype there if it is not their own, `scales` the name of their scales. `is_theirs` if users made
+        them, who may have freed them.
         """
-        if _is_known(looked, self._model) and (not is_theirs or all(map(torch_memory.has_storage, tensors))):
-            found = native.tensors_array(looked.layout, looked.addresses, self._model.layout, 0, b"", b"")
+        like = looked if code == native.FP64 else self._model  # That is of numbers per tensor.
+        scales_looked = dict(zip(self.state, self.seen[2:], strict=True)).get(scales)
+        if looked and like and (scales_looked or scales not in self.state) and (
+                not is_theirs or all(map(torch_memory.has_storage, tensors))):
+            found = native.tensors_array(looked.layout, looked.addresses, like.layout, code,
+                                         *(scales_looked[:2] if scales_looked else (b"", b"")))
             if found is not None:
                 return found
-        each = [as_tensor(tensor, argument=label + suffix, any_order=True, writable=writable)
-                for tensor, label in zip(tensors, self.labels, strict=True)]
-        self._require_in_place(each, looked, suffix)
-        if looked is self._model:
-            self._tensors = each
-        else:
-            _require_alike(each, self._own_tensors(), self.labels, suffix)
-        return tensor_array(each)
+        self._refuse(tensors, suffix, code, scales, writable)
 
-    def _own_tensors(self) -> list[Tensor]:
-        if not self._tensors:
-            self._tensors = [as_tensor(p, argument=label, any_order=True)
-                             for p, label in zip(self.copies or self.params, self.labels, strict=True)]
-        return self._tensors
+    def _refuse(self, tensors: list[Any], suffix: str, code: int, scales: str, writable: bool) -> NoReturn:
+        """Raises an error that names the first of `tensors` that cannot be used."""
 
-    def _require_in_place(self, tensors: list[Tensor], looked: Looked, suffix: str) -> None:
-        for tensor, address, label in zip(tensors, looked.each(), self.labels, strict=True):
-            if tensor.count and tensor.address != address:
-                raise replaced(label + suffix)
-        common_device(tensors, self._leaves(suffix)(), self.context.device)
+        def looked(found: list[Any], own: str, narrow: bool, writable: bool = True) -> list[Tensor]:
+            return [torch_memory.look(tensor, label + own, writable) if narrow else
+                    as_tensor(tensor, argument=label + own, any_order=True, writable=writable)
+                    for tensor, label in zip(found, self.labels, strict=True)]
+
+        each = looked(tensors, suffix, bool(code), writable)
+        common_device(each, self._leaves(suffix)(), self.context.device)
+        if code != native.FP64:
+            _require_alike(each, looked(self.written, "", False), self.labels, suffix)
+        for tensor, scale, label in zip(each, looked(self.state.get(scales, []), f"'s state {scales!r}", True),
+                                        self.labels, strict=False):
+            if scale.count < formats.groups_of(tensor.count):
+                raise InvalidArgumentError(f"{label}{suffix} has {scale.count} scales for {tensor.count} elements; it"
+                                           " needs one for each 32")
+        raise RuntimeError(f"one of {self.labels[0]}{suffix} to {self.labels[-1]}{suffix} is unknown to DLPack, or was"
+                           " replaced by another thread during the step")
 
     def _slot(self, slot: str, code: int) -> Any:
         suffix, seen = f"'s state {slot!r}", dict(zip(self.state, self.seen[2:], strict=True))
-        array = (self._array(self.state[slot], seen[slot], suffix) if code == native.FP32
-                 else self._codes(slot, code, seen[slot], seen.get(slot + formats.SCALE)))
-        return self._list(array, suffix)
-
-    def _codes(self, slot: str, code: int, looked: Looked, scales_looked: Looked | None) -> Any:
-        suffix, name = f"'s state {slot!r}", slot + formats.SCALE
-        if code != native.FP64 and _is_known(looked, self._model) and (
-                scales_looked is None or isinstance(scales_looked.layout, bytes)):
-            with_scales = (b"", b"") if scales_looked is None else scales_looked[:2]
-            array = native.tensors_array(looked.layout, looked.addresses, self._model.layout, code, *with_scales)
-            if array is not None:
-                return array
-        found: list[list[Tensor]] = []
-        for own, seen in ((slot, looked), (name, scales_looked)):
-            if seen is not None:
-                own_suffix = f"'s state {own!r}"
-                found.append([torch_memory.look(tensor, label + own_suffix, True)
-                              for tensor, label in zip(self.state[own], self.labels, strict=True)])
-                self._require_in_place(found[-1], seen, own_suffix)
-        if code != native.FP64:  # of numbers per tensor
-            _require_alike(found[0], self._own_tensors(), self.labels, suffix)
-        array = native.TensorArray(len(self.labels))
-        for i, tensor in enumerate(found[0]):
-            array.add(tensor.address, tensor.count, code, None)
-            for scales in found[1:]:
-                if scales[i].count < formats.groups_of(tensor.count):
-                    raise InvalidArgumentError(f"{self.labels[i]}{suffix} has {scales[i].count} scales for"
-                                               f" {tensor.count} elements; it needs one for each 32")
-                array.set_scales(scales[i].address)
-        return array
+        return self._list(self._array(self.state[slot], seen[slot], suffix, 0 if code == native.FP32 else code,
+                                      slot + formats.SCALE), suffix)
 
     def _options(self, position: int) -> Any:
         options = native.OptimizerOptions(self.key.kind)
@@ -209,7 +186,7 @@ class Plan:
             hyper.write(options, name, value)
         return options
 
-    def look(self) -> tuple[Looked, ...]:
+    def look(self) -> tuple[Looked | None, ...]:
         return tuple(look(tensors) for tensors in (self.params, self.copies, *self.state.values()))
 
     @property
@@ -223,7 +200,7 @@ class Plan:
         return not any(self.grads_seen.present)
 
     def point_at(self, seen: Looked) -> None:
-        before, self.grads_seen = self.grads_seen, seen._replace(layout=None)
+        before, self.grads_seen = self.grads_seen, seen._replace(layout=b"")
         if self.grads_seen == before:
             return
         with named_errors(data=self._leaves(".grad")):
@@ -272,12 +249,10 @@ class Plan:
         inverse = None if inv_scale is None else self._scalar(inv_scale).double()
         factor = factor.to(self.params[0].device)
         found = [grad if grad is None else (grad if inverse is None else grad * inverse) * factor for grad in grads]
-        self.point_at(look(found))
+        looked = look(found)
+        assert looked is not None
+        self.point_at(looked)
         return found
-
-
-def _is_known(*looked: Looked) -> bool:
-    return all(isinstance(found.layout, bytes) for found in looked)
 
 
 def replaced(name: str) -> RuntimeError:

@@ -212,9 +212,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         return [replace(entry, grad_norm=None, nonfinite_count=None) for entry in history_of(entries)]
 
     def _gradients_of(self, optimizer: Any) -> TensorList:
-        return TensorList(gradients_of(
-            [(label_of(group, number, position), param) for number, group in enumerate(optimizer.param_groups)
-             for position, param in enumerate(group["params"])], "optimizer"), read_only=True)
+        return TensorList(gradients_of(_named(optimizer), "optimizer"), read_only=True)
 
     def overflowed(self, optimizer: Any) -> tuple[str, ...]:
         """The parameters of `optimizer` whose ``.grad`` has an inf or NaN now, in their order. Waits for the device.
@@ -223,9 +221,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         optimizer of this module has more in its ``report()``, at any time.
         """
         _require_torchs(optimizer)
-        return tuple(label_of(group, number, position)
-                     for number, group in enumerate(optimizer.param_groups)
-                     for position, param in enumerate(group["params"])
+        return tuple(name for name, param in _named(optimizer)
                      if param.grad is not None and not bool(_values(param.grad).isfinite().all()))
 
     def __repr__(self) -> str:
@@ -345,12 +341,16 @@ def _require_torchs(optimizer: Any) -> Any:
     return optimizer
 
 
+def _named(optimizer: Any) -> list[tuple[str, Any]]:
+    return [(label_of(group, number, position), p) for number, group in enumerate(optimizer.param_groups)
+            for position, p in enumerate(group["params"])]
+
+
 def _totals(optimizer: Any, is_skipped: bool) -> Totals:
     if isinstance(optimizer, FusedOptimizer) and optimizer._last_check is not None:
         return optimizer._last_check.totals()
     found = Totals()
-    params = [p for group in optimizer.param_groups for p in group["params"]] if is_skipped else []
-    for index, p in enumerate(params):
+    for index, (name, p) in enumerate(_named(optimizer) if is_skipped else []):
         values = None if p.grad is None else _values(p.grad).flatten()
         if values is None or bool(values.isfinite().all()):
             continue
@@ -358,9 +358,7 @@ def _totals(optimizer: Any, is_skipped: bool) -> Totals:
         found.nan_count += int(values.isnan().sum())
         if found.first < 0:
             found.first, found.first_element = index, int((~values.isfinite()).nonzero()[0])
-            labels = [label_of(group, number, position) for number, group in enumerate(optimizer.param_groups)
-                      for position in range(len(group["params"]))]
-            found.first_name = labels[index]
+            found.first_name = name
     return found
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tensors are: dtype, device, shape, strides and address of many at once, and whether they still are the same.
 
-The optimizers ask this of all parameters and gradients in every step.
+The optimizers ask this of all parameters and gradients in every step, in one pass in C: with many small parameters it
+takes longer than the step.
 """
 
 from __future__ import annotations
@@ -17,11 +18,18 @@ from .. import torch_memory
 from .._native import native
 from ._shards import is_dtensor, local, placed_as
 
+try:
+    #: PyTorch's functions for C.
+    EXCHANGE: Any = torch.Tensor.__dlpack_c_exchange_api__
+except AttributeError:
+    raise ImportError(f"gradscaler.torch needs PyTorch 2.10 or later; this is {torch.__version__}") from None
+_TYPES = (torch.Tensor, torch.nn.Parameter)
+
 
 class Looked(NamedTuple):
     """A list of tensors. `layout` is equal if dtypes, devices, shapes, strides and places of None are."""
 
-    layout: Any
+    layout: bytes
     addresses: bytes
     #: A byte for each, 0 for None.
     present: bytes
@@ -32,77 +40,50 @@ class Looked(NamedTuple):
     def pick(self, indices: Sequence[int]) -> Looked:
         """Some of them, without a layout."""
         each = self.each()
-        return Looked(None, struct.pack(f"={len(indices)}Q", *(each[i] for i in indices)),
+        return Looked(b"", struct.pack(f"={len(indices)}Q", *(each[i] for i in indices)),
                       bytes(self.present[i] for i in indices))
 
 
-def exchange_api() -> Any:
-    """PyTorch's functions for C, which it has since 2.10; None before."""
-    return getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+def _types_of(*lists: list[Any]) -> tuple[Any, ...]:
+    """PyTorch's own classes, and those in `lists` that are plain too."""
+    found = {type(tensor) for tensors in lists for tensor in tensors}.difference(_TYPES)
+    return (*_TYPES, *filter(torch_memory.is_plain_class, found))
 
 
-#: What DLPack knows all of, but whether they are negated.
-_TYPES = (torch.Tensor, torch.nn.Parameter)
-
-
-def look(tensors: list[Any], asks: bool = True) -> Looked:
-    """Looks at every tensor of a list, at some 100 ns each.
-
-    Half of it goes to asking whether it is negated, for which no tensor has to be asked that is where it was.
-    """
-    found = _viewed(tensors, asks, None)
-    # Before PyTorch 2.10, or a tensor that DLPack does not know: one that was accepted is read by attributes.
-    return _looked(tensors, list(map(_described, tensors))) if found is None else found
-
-
-def look_again(tensors: list[Any], layout: Any) -> Looked | None:
-    """The same of tensors that have a layout, but that each may be None; None if one has another."""
-    found = _viewed(tensors, True, layout) if isinstance(layout, bytes) else None
-    if found is not None or isinstance(layout, bytes):
-        return found
-    same = all(tensor is None or _described(tensor) == own for tensor, own in zip(tensors, layout, strict=True))
-    return _looked(tensors, layout) if same else None
-
-
-def _viewed(tensors: list[Any], asks: bool, layout: bytes | None) -> Looked | None:
-    exchange = exchange_api()
-    if exchange is None:
-        return None
-    found = native.tensors_view(exchange, tensors, _TYPES, torch.Tensor.is_neg if asks else None, layout)
+def look(tensors: list[Any]) -> Looked | None:
+    """Looks at every tensor of a list; None if DLPack cannot describe one."""
+    found = native.tensors_view(EXCHANGE, tensors, _types_of(tensors), torch.Tensor.is_neg)
     return None if found is None else Looked(*found)
 
 
-def _looked(tensors: list[Any], layout: Any) -> Looked:
-    return Looked(layout, struct.pack(f"={len(tensors)}Q", *map(_address, tensors)),
-                  bytes(tensor is not None for tensor in tensors))
-
-
-def _described(tensor: Any) -> Any:
-    if tensor is None or tensor.layout is not torch.strided:
-        return tensor if tensor is None else tensor.layout
-    return type(tensor), tensor.dtype, tensor.device, tensor.shape, tensor.stride(), tensor.is_neg()
-
-
-def _address(tensor: Any) -> int:
-    return int(tensor.data_ptr()) if tensor is not None and torch_memory.is_plain(tensor) and (
-        tensor.layout is torch.strided) else 0
-
-
 class Seen:
+    """The parameters of an optimizer, and the gradients that its plans were made of."""
+
     def __init__(self, params: list[Any], structure: Any) -> None:
-        self.tensors = params
+        self.tensors = list(params)
         self.sharded = any(map(is_dtensor, params))
         self.structure = structure
-        #: Whether some of the gradients are copies, as of :func:`in_order`.
-        self.copied = False
-        self._params = look(self._local(params))
-        self._grads: Any = None
+        # Whether some of the gradients are copies, as of in_order().
+        self._copied = False
+        # For native.step_view(); None if DLPack cannot describe all parameters.
+        self._known: Any = None
+
+    @property
+    def tells(self) -> bool:
+        """Whether :meth:`look` calls `tell` in the same pass."""
+        return not self.sharded and not self._copied
+
+    def grads(self) -> list[Any]:
+        """Those of now, placed as the parameters."""
+        return [placed_as(p.grad, p) for p in self.tensors] if self.sharded else [p.grad for p in self.tensors]
 
     def _local(self, tensors: list[Any]) -> list[Any]:
         return list(map(local, tensors)) if self.sharded else tensors
 
-    def is_of(self, params: list[Any]) -> bool:
-        return len(params) == len(self.tensors) and all(map(operator.is_, self.tensors, params))
+    def _know(self, params: list[Any], grads: list[Any], layout: bytes | None = None) -> None:
+        looked = look(params)
+        self._known = looked and (_types_of(params, grads), torch.Tensor.is_neg, params, looked.layout,
+                                  looked.addresses, looked.layout if layout is None else layout)
 
     def are_alike(self, grads: list[Any]) -> bool:
         """Whether all are plain, and each gradient is None or has its parameter's dtype, device, shape and strides.
@@ -111,22 +92,38 @@ class Seen:
         """
         if self.sharded or (torch.distributed.is_available() and torch.distributed.is_initialized()):
             return False
-        return isinstance(self._params.layout, bytes) and look_again(grads, self._params.layout) is not None
+        self._know(self.tensors, grads)
+        return self.look(self.tensors, grads) is not None
 
-    def use(self, grads: list[Any], copied: bool = False) -> None:
-        """Takes the gradients that the plans are made of. They may be None later; those that are None stay so."""
-        self.copied = copied
-        self._grads = look(self._local(grads)).layout
+    def use(self, expected: list[Any], grads: list[Any], copied: bool) -> tuple[list[Any], Looked] | None:
+        """Looks at `grads`, of now. `expected` are those that the plans are made of; later they may be None, and those
+        that are None stay so."""
+        self._copied = copied
+        expected = self._local(expected)
+        looked = look(expected)
+        self._know(self._local(self.tensors), expected, looked and looked.layout)
+        if self._known is not None:
+            return self.look(self.tensors, grads)
+        looked = look(self._local(grads))
+        return looked and (grads, looked)
 
-    def look(self, grads: list[Any]) -> Looked | None:
-        """Looks at `grads`, of now; None if anything but their places is not what it was."""
-        found = look_again(self._local(grads), self._grads)
-        same = found is not None and look(self._local(self.tensors), asks=False) == self._params
-        return found if same else None
-
-
-def placed_grads(params: list[Any], sharded: bool) -> list[Any]:
-    return [placed_as(p.grad, p) for p in params] if sharded else [p.grad for p in params]
+    def look(self, params: list[Any], grads: list[Any] | None = None, tell: Any = None) -> (
+            tuple[list[Any], Looked] | None):
+        """Looks at `params` and their gradients, by default those of now. Returns these; None if anything but their
+        places is not what it was. `tell` may be called with those that have a gradient; see :attr:`tells`."""
+        if self._known is None:
+            return None
+        if self.tells:
+            found = native.step_view(EXCHANGE, params, grads, self._known, tell)
+            return found and (found[0], Looked(b"", *found[1:]))
+        if len(params) != len(self.tensors) or not all(map(operator.is_, params, self.tensors)):
+            return None
+        if grads is None:
+            grads = list(map(in_order, self.grads(), params)) if self._copied else self.grads()
+        here = self._local(params)
+        found = native.step_view(EXCHANGE, here, self._local(grads), (*self._known[:2], here, *self._known[3:]),
+                                 None)
+        return found and (grads, Looked(b"", *found[1:]))
 
 
 def in_order(grad: Any, p: Any) -> Any:
