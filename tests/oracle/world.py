@@ -83,8 +83,8 @@ def memory(address, count, dtype):
 class List:
     """A tensor list and its buffers, and the stage that the pages give it."""
 
-    def __init__(self, world, dtypes, counts, fill):
-        self.dtypes, self.counts = dtypes, counts
+    def __init__(self, world, context, dtypes, counts, fill):
+        self.dtypes, self.counts, self.is_away = dtypes, counts, context is world.away
         # Any alignment that the dtype allows.
         shifts = world.random.integers(0, 9, len(counts))
         self.arrays = [np.zeros(n + s, STORED[d])[s:] for n, s, d in zip(counts, shifts, dtypes, strict=True)]
@@ -95,7 +95,7 @@ class List:
         for t, a, d in zip(tensors, self.arrays, dtypes, strict=True):
             t.data, t.count, t.dtype = a.ctypes.data, a.size, d
         self.handle = ctypes.c_void_p()
-        lib.must(lib.tensor_list_create(world.context, tensors, len(counts), None, ctypes.byref(self.handle)))
+        lib.must(lib.tensor_list_create(context, tensors, len(counts), None, ctypes.byref(self.handle)))
         self.model = [a.copy() for a in self.arrays]
         self.present = [True] * len(counts)
         self.check = None
@@ -171,11 +171,8 @@ class World:
     def __init__(self, lib, seed):
         self.lib, self.random = lib, np.random.default_rng(seed)
         pick = self.pick
-        options = lib.struct("gsc_context_options")
-        lib.must(lib.context_options_init(ctypes.byref(options), options.struct_size))
-        options.num_threads, options.cpu_target = pick([1, 1, 2, 3]), pick([0, 0, 1])
-        self.context = ctypes.c_void_p()
-        lib.must(lib.context_create(ctypes.byref(options), ctypes.byref(self.context)))
+        # The scaler's, and one for lists that are away from it.
+        self.context, self.away = self.make_context(), self.make_context()
         self.make_scaler()
         self.lists, self.optimizers = [], []
         for _ in range(pick([1, 1, 2, 3])):
@@ -190,7 +187,8 @@ class World:
             for some in [o.params, o.grads, *o.copy, *o.state]:
                 self.lib.library.gsc_tensor_list_destroy(some.handle if isinstance(some, List) else None)
         self.lib.library.gsc_scaler_destroy(self.scaler)
-        self.lib.library.gsc_context_destroy(self.context)
+        for context in (self.context, self.away):
+            self.lib.library.gsc_context_destroy(context)
 
     # -- Choices ------------------------------------------------------------------------------------------------------
 
@@ -237,6 +235,13 @@ class World:
         o.recovery_threshold, o.recovery_interval = pick([(0.0, 0), (o.init_scale, 1), (o.init_scale * 4, 2)])
         o.floor_action, o.floor_patience = pick([0, 1, 2]), pick([1, 1, 2])
         o.history_capacity = pick([0, 1, 3, 16])
+
+    def make_context(self):
+        options, context = self.lib.struct("gsc_context_options"), ctypes.c_void_p()
+        self.lib.must(self.lib.context_options_init(ctypes.byref(options), options.struct_size))
+        options.num_threads, options.cpu_target = self.pick([1, 1, 2, 3]), self.pick([0, 0, 1])
+        self.lib.must(self.lib.context_create(ctypes.byref(options), ctypes.byref(context)))
+        return context
 
     def make_scaler(self):
         options = self.lib.struct("gsc_scaler_options")
@@ -295,6 +300,7 @@ class World:
 
     def make_optimizer(self):
         lib, pick = self.lib, self.pick
+        context = self.away if self.chance(0.2) else self.context
         sizes = pick([[1, 2, 3, 17], [64, 100], [0, 5, 40, 129], [700, 33], [1000, 2047, 6000], [17000, 3]])
         counts = [pick(sizes) for _ in range(pick([1, 2, 3, 6]))]
         state_format, master_format = pick([0, 0, 0, 1, 2]), pick([0, 0, 0, 1, 2, 3])
@@ -304,9 +310,9 @@ class World:
         grad_dtypes = [pick([1, 2, 3, 4]) for _ in counts] if self.chance(0.5) else [pick([1, 2, 3, 4])] * len(counts)
         o = types.SimpleNamespace(number=len(self.optimizers), applied=0, skipped=0, used=False, device_lr={},
                                   saved=None)
-        o.params = List(self, param_dtypes, counts, lambda d, n: self.numbers(d, n, 2.0))
-        o.grads = List(self, grad_dtypes, counts, lambda d, n: np.zeros(n, STORED[d]))
-        o.copy = [List(self, [pick([1, 2]) for _ in counts], counts, lambda d, n: np.zeros(n, STORED[d]))
+        o.params = List(self, context, param_dtypes, counts, lambda d, n: self.numbers(d, n, 2.0))
+        o.grads = List(self, context, grad_dtypes, counts, lambda d, n: np.zeros(n, STORED[d]))
+        o.copy = [List(self, context, [pick([1, 2]) for _ in counts], counts, lambda d, n: np.zeros(n, STORED[d]))
                   for _ in range(pick([0, 1]))]
         options = lib.struct("gsc_optimizer_options")
         self.hyper(options, pick(oracle.KINDS))
@@ -323,10 +329,10 @@ class World:
         o.state = []
         o.owns = self.chance(0.3) and state_format == 0 and master_format not in codes.REMAINDER
         if o.owns:
-            o.state = [List(self, *shape, lambda d, n: np.abs(self.numbers(d, n, 2.0))) for shape in shapes]
+            o.state = [List(self, context, *shape, lambda d, n: np.abs(self.numbers(d, n, 2.0))) for shape in shapes]
         handles = (ctypes.c_void_p * 5)(*[s.handle for s in o.state])
         o.handle = ctypes.c_void_p()
-        lib.must(lib.optimizer_create(self.context, ctypes.byref(options), o.params.handle, o.grads.handle,
+        lib.must(lib.optimizer_create(context, ctypes.byref(options), o.params.handle, o.grads.handle,
                                       o.copy[0].handle if o.copy else None, handles if o.state else None,
                                       len(o.state), ctypes.byref(o.handle)))
         if not o.owns:
