@@ -392,7 +392,7 @@ class Program(World):
             for s, (arrays, scales) in zip(o.state, state, strict=True):
                 for m, a in zip([*s.model, *getattr(s, "scale_model", [])], [*arrays, *scales], strict=True):
                     m[:] = a
-            o.t, o.applied, o.skipped, o.used = list(t), applied, skipped, True
+            o.t, o.applied, o.skipped, o.unchanged, o.used = list(t), applied, skipped, 0, True
             return
         size = ctypes.c_int64()
         self.lib.must(self.lib.optimizer_get_save_size(o.handle, ctypes.byref(size)))
@@ -406,6 +406,7 @@ class Program(World):
         if self.chance(0.5):
             o.applied, o.skipped = self.pick([0, 1, 7, 1000]), self.pick([0, 5])
             self.lib.must(self.lib.optimizer_set_steps(o.handle, o.applied, o.skipped, None))
+            o.unchanged = 0
             o.t = [o.applied] * len(o.t)
         else:
             o.t = [self.pick([0, 1, 3, 50]) for _ in o.t]

@@ -258,7 +258,7 @@ class World:
         self.lib.must(self.lib.optimizer_options_init(ctypes.byref(o), o.struct_size, kind))
         if self.chance(0.7):
             o.lr = pick([0.0, 1e-3, 0.1, 1.0, 0.3])
-            o.beta1, o.beta2 = pick([0.0, 0.9, 0.3, 0.5, 0.95]), pick([0.0, 0.999, 0.99, 0.7])
+            o.beta1, o.beta2 = pick([0.0, 0.9, 0.3, 0.5, 0.95]), pick([0.0, 0.999, 0.99, 0.7, 0.9999])
             o.eps = pick([0.0, 1e-8, 1e-6, 1e-3])
             o.weight_decay = pick([0.0, 0.01, 0.1, 1.0])
         o.ema_decay = pick(decays)
@@ -293,7 +293,8 @@ class World:
                 o.flags |= oracle.NESTEROV
             decoupled = (oracle.NADAM, oracle.RADAM, oracle.ADABELIEF, oracle.NOVOGRAD)
             for flag, kinds in ((oracle.CENTERED, (oracle.RMSPROP,)), (oracle.DECOUPLED, decoupled),
-                                (oracle.BIAS_CORRECTION, (oracle.NOVOGRAD,)), (oracle.EMA_WARMUP, oracle.KINDS)):
+                                (oracle.BIAS_CORRECTION, (oracle.NOVOGRAD,)), (oracle.EMA_WARMUP, oracle.KINDS),
+                                (oracle.COUNT_UNCHANGED, oracle.KINDS)):
                 o.flags |= flag if kind in kinds and self.chance(0.4) else 0
         if o.flags & oracle.NESTEROV:
             o.dampening = 0.0
@@ -308,8 +309,8 @@ class World:
         common = pick(usual)
         param_dtypes = [pick(usual) if self.chance(0.1) else common for _ in counts]
         grad_dtypes = [pick([1, 2, 3, 4]) for _ in counts] if self.chance(0.5) else [pick([1, 2, 3, 4])] * len(counts)
-        o = types.SimpleNamespace(number=len(self.optimizers), applied=0, skipped=0, used=False, device_lr={},
-                                  saved=None)
+        o = types.SimpleNamespace(number=len(self.optimizers), applied=0, skipped=0, unchanged=0, used=False,
+                                  device_lr={}, saved=None)
         o.params = List(self, context, param_dtypes, counts, lambda d, n: self.numbers(d, n, 2.0))
         o.grads = List(self, context, grad_dtypes, counts, lambda d, n: np.zeros(n, STORED[d]))
         o.copy = [List(self, context, [pick([1, 2]) for _ in counts], counts, lambda d, n: np.zeros(n, STORED[d]))
@@ -340,6 +341,7 @@ class World:
         o.names = names
         o.offsets = [sum(-(-n // 32) * 32 for n in counts[:i]) for i in range(len(counts))]
         o.t = [0] * len(counts)
+        self.keep_weights(o)
         # An optimizer that narrows fp64 gradients makes the whole list overflow at fp32's limit.
         o.grads.fp32_limit = any(g == FP64 and p != FP64 for g, p in zip(grad_dtypes, param_dtypes, strict=True))
         self.optimizers.append(o)
@@ -397,6 +399,8 @@ class World:
             if not overflow:
                 o.t[i] += 1
                 self.apply_model(o, i, oracle.prepare(g, o.grads.dtypes[i], inv, clip, value))
+                if flags & oracle.COUNT_UNCHANGED:
+                    self.count_unchanged(o, i)
             if flags & oracle.ZERO_GRADS:
                 g[:] = 0
             elif flags & oracle.WRITE_GRADS and not overflow:
@@ -465,6 +469,21 @@ class World:
         assert near, f"a sum of squares is {got[0]}, the oracle has {want}"
         return got.copy()
 
+    @staticmethod
+    def weights_of(o):
+        """Lists whose bits are a parameter's: with its remainder, if masters are split."""
+        return [o.params, *o.state[-1:]] if o.names[-1:] == ["remainder"] else [o.params]
+
+    def keep_weights(self, o):
+        o.before = [[a.copy() for a in each.arrays] for each in self.weights_of(o)]
+
+    def count_unchanged(self, o, i):
+        alike = np.ones(o.params.counts[i], bool)
+        for before, now in zip(o.before, self.weights_of(o), strict=True):
+            bits = f"i{before[i].itemsize}"
+            alike &= before[i].view(bits) == now.arrays[i].view(bits)
+        o.unchanged += int(alike.sum())
+
     def expect(self, name, status, wanted):
         assert status == wanted, f"{name}: status {status}, the oracle has {wanted}: {self.lib.message().decode()}"
 
@@ -483,9 +502,11 @@ class World:
                 if isinstance(s, State):
                     for i, (a, m) in enumerate(zip(s.scales, s.scale_model, strict=True)):
                         assert np.array_equal(a, m), (f"optimizer {o.number}: scales of tensor {i}", a, m)
-            counts = (ctypes.c_int64 * 2)()
+            counts = (ctypes.c_int64 * 3)()
             self.lib.must(self.lib.optimizer_get_steps_sync(o.handle, counts, ctypes.byref(counts, 8), None))
-            assert list(counts) == [o.applied, o.skipped], ("steps", list(counts), o.applied, o.skipped)
+            self.lib.must(self.lib.optimizer_get_unchanged_sync(o.handle, ctypes.byref(counts, 16), None))
+            assert list(counts) == [o.applied, o.skipped, o.unchanged], (list(counts), o.applied, o.skipped, o.unchanged)
+            self.keep_weights(o)
             steps = (ctypes.c_int64 * len(o.t))()
             self.lib.must(self.lib.optimizer_get_tensor_steps_sync(o.handle, steps, len(o.t), None))
             assert list(steps) == o.t, ("tensor steps", list(steps), o.t)
