@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Lists in which some tensors are absent: an absent tensor counts as empty in every pass, also where gradients lie one
-// after the other, and each tensor has its own step count. Steps of every kind are in optimizer_test.cpp, checkpoints in
-// tests/oracle.
+// after the other, and each tensor has its own step count. Steps of every kind and checkpoints are in tests/oracle.
 #include "tests/support/trainer.h"
 
 namespace gsc_test {
