@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The stage machine: the messages of refused calls, steps without the scaler, limits of fp64 gradients, and the disabled
-// scaler. Which call is allowed when, and what it does, is in random_calls_test.cpp and
-// tests/oracle.
+// scaler. Which call is allowed when, and what it does, is in tests/oracle.
 #include <functional>
 #include <sstream>
 
