@@ -505,7 +505,8 @@ class World:
             counts = (ctypes.c_int64 * 3)()
             self.lib.must(self.lib.optimizer_get_steps_sync(o.handle, counts, ctypes.byref(counts, 8), None))
             self.lib.must(self.lib.optimizer_get_unchanged_sync(o.handle, ctypes.byref(counts, 16), None))
-            assert list(counts) == [o.applied, o.skipped, o.unchanged], (list(counts), o.applied, o.skipped, o.unchanged)
+            wanted = [o.applied, o.skipped, o.unchanged]
+            assert list(counts) == wanted, ("applied, skipped, unchanged", list(counts), wanted)
             self.keep_weights(o)
             steps = (ctypes.c_int64 * len(o.t))()
             self.lib.must(self.lib.optimizer_get_tensor_steps_sync(o.handle, steps, len(o.t), None))
