@@ -241,8 +241,8 @@ TEST(Bits, EveryInstructionSet) {
   }
 }
 
-/// NaN in codes and weights, one in an element, all positive: which sign a NaN of two has is the compiler's choice. The
-/// second group has codes and a scale of 0.
+/// NaN in codes and weights, one in an element, all positive: which sign a NaN of two has is the compiler's choice. All
+/// their bits are set, so that rounding a NaN as a number shows. The second group has codes and a scale of 0.
 void plant_special(Trainer &trainer) {
   const Slots slots(trainer.optimizer());
   for (size_t t = 0; t < trainer.params().size(); ++t) {
@@ -252,7 +252,7 @@ void plant_special(Trainer &trainer) {
       const auto width = static_cast<size_t>(gsc::dtype_bytes(codes.dtype));
       auto *const bytes = static_cast<unsigned char *>(codes.data);
       const std::map<int32_t, uint16_t> nans = {
-          {GSC_FP8_E4M3, 0x7f}, {GSC_UFP8_E4M4, 0xff}, {GSC_BF16, 0x7fc0}, {GSC_UFP16_E5M11, 0xffff}};
+          {GSC_FP8_E4M3, 0x7f}, {GSC_UFP8_E4M4, 0xff}, {GSC_BF16, 0x7fff}, {GSC_UFP16_E5M11, 0xffff}};
       if (nans.count(codes.dtype) == 0) continue;  // remainders
       for (int64_t i = 97 * static_cast<int64_t>(slot); i < count; i += 97 * 4) {
         std::memcpy(bytes + static_cast<size_t>(i) * width, &nans.at(codes.dtype), width);
@@ -261,7 +261,7 @@ void plant_special(Trainer &trainer) {
       static_cast<uint8_t *>(const_cast<void *>(codes.scale))[1] = 0;
       std::memset(bytes + 32 * width, 0x35, 32 * width);
     }
-    for (int64_t i = 97 * 3; i < count; i += 97 * 4) trainer.params()[t].set(i, kNan);
+    for (int64_t i = 97 * 3; i < count; i += 97 * 4) trainer.params()[t].as<uint16_t>()[i] = 0x7fff;
   }
 }
 
