@@ -167,7 +167,7 @@ TEST_P(CudaStep, SameBitsInSlices) {
 }
 
 /// Gradients come and go, with memory of their own or without any, and weights are averaged. The CPU's steps are held to
-/// models in tests/capi/absent_test.cpp and ema_test.cpp.
+/// a model in tests/oracle.
 TEST_P(CudaStep, SameBitsWithAbsentTensorsAndAverages) {
   SKIP_WITHOUT_DEVICE();
   StepCase averaging = GetParam();
