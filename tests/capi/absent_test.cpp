@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Lists in which some tensors are absent: an absent tensor counts as empty in every pass, also where gradients lie one
-// after the other, and each tensor has its own step count. Steps of every kind are in optimizer_test.cpp, checkpoints in
-// tests/oracle.
+// after the other, and each tensor has its own step count. Steps of every kind and checkpoints are in tests/oracle.
 #include "tests/support/trainer.h"
 
 namespace gsc_test {
@@ -92,18 +91,6 @@ TEST_P(AbsentInScaler, EveryPass) {
   expect_same();
 }
 
-TEST_P(AbsentInScaler, NobodyPresentIsNoOverflow) {
-  ASSERT_GSC_OK(set_present(list, Mask(kCounts.size(), 0)));
-  int32_t apply = 0;
-  ASSERT_GSC_OK(gsc_scaler_should_step_sync(scaler, list, &apply, nullptr));
-  EXPECT_EQ(apply, 1);
-  ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
-  const gsc_report report = report_of(scaler);
-  EXPECT_EQ(report.flags, 0U);
-  EXPECT_EQ(report.grad_norm, 0.0);
-  EXPECT_EQ(report.first_tensor, -1);
-}
-
 /// Three gradients of an AdamW.
 struct Small {
   Small() : trainer(context, {.options = optimizer_options(GSC_ADAMW), .counts = {4, 5, 6}}) {}
@@ -174,21 +161,6 @@ TEST(SetPresent, Errors) {
   EXPECT_INVALID(gsc_optimizer_create(context, nullptr, absent, params, nullptr, nullptr, 0, &optimizer), "params[2]",
                  "is absent");
   EXPECT_EQ(before.grads, s.trainer.snapshot().grads);
-}
-
-TEST(TensorSteps, SetAndGet) {
-  Small s;
-  EXPECT_EQ(s.trainer.tensor_steps(), (std::vector<int64_t>{0, 0, 0}));
-  const int64_t steps[] = {7, 0, 3};
-  ASSERT_GSC_OK(gsc_optimizer_set_steps(s.trainer, 1, 9, nullptr));
-  ASSERT_GSC_OK(gsc_optimizer_set_tensor_steps(s.trainer, steps, 3, nullptr));
-  EXPECT_EQ(s.trainer.tensor_steps(), (std::vector<int64_t>{7, 0, 3}));
-  EXPECT_EQ(applied_steps(s.trainer.optimizer()), 7);
-  EXPECT_EQ(skipped_steps(s.trainer.optimizer()), 9);
-
-  // One count again.
-  ASSERT_GSC_OK(gsc_optimizer_set_steps(s.trainer, 2, 0, nullptr));
-  EXPECT_EQ(s.trainer.tensor_steps(), (std::vector<int64_t>{2, 2, 2}));
 }
 
 TEST(TensorSteps, Errors) {

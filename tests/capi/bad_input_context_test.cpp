@@ -106,18 +106,13 @@ TEST(BadInputContext, GettersWriteWhatIsAskedFor) {
   EXPECT_EQ(index, 0);
 }
 
-TEST(BadInputContext, StatusNamesAndMessages) {
+TEST(BadInputContext, StatusNames) {
   EXPECT_STREQ(gsc_status_get_name(1234), "unknown status");
   EXPECT_STREQ(gsc_status_get_name(GSC_ERROR_INVALID_ARGUMENT), "invalid argument");
   for (gsc_status status = GSC_OK; status <= GSC_ERROR_INTERNAL; ++status) {
     EXPECT_STRNE(gsc_status_get_name(status), "unknown status") << status;
     EXPECT_STRNE(gsc_status_get_name(status), "") << status;
   }
-  EXPECT_NE(gsc_context_create(nullptr, nullptr), GSC_OK);
-  const std::string message = gsc_error_get_message();
-  EXPECT_NE(message, "");
-  EXPECT_NE(make_context(), nullptr);
-  EXPECT_EQ(gsc_error_get_message(), message) << "a successful call must leave the message as it is";
 }
 
 }  // namespace

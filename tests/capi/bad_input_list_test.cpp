@@ -139,17 +139,6 @@ TEST_F(BadInputList, NeighboursDoNotOverlap) {
   EXPECT_NE(make_list(context_, tensors), nullptr) << "neighbours and empty tensors inside others are fine";
 }
 
-TEST_F(BadInputList, EmptyTensorsAndLists) {
-  gsc_tensor_list *list = nullptr;
-  ASSERT_GSC_OK(gsc_tensor_list_create(context_, nullptr, 0, nullptr, &list));
-  int64_t count = -1;
-  EXPECT_GSC_OK(gsc_tensor_list_get_count(list, &count));
-  EXPECT_EQ(count, 0);
-  gsc_tensor_list_destroy(list);
-  EXPECT_NE(make_list(context_, {GSC_TENSOR_INIT(nullptr, 0, GSC_FP16), GSC_TENSOR_INIT(nullptr, 0, GSC_FP64)}),
-            nullptr);
-}
-
 TEST_F(BadInputList, Getters) {
   const List list = make_list(context_, buffers_);
   int64_t count = -7;

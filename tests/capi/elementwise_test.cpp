@@ -137,28 +137,6 @@ class Elementwise : public ::testing::TestWithParam<int32_t> {};
 INSTANTIATE_TEST_SUITE_P(All, Elementwise, ::testing::ValuesIn(kAllDtypes),
                          [](const auto &info) { return std::string(dtype_name(info.param)); });
 
-TEST_P(Elementwise, UnscaleIsCorrectlyRounded) {
-  const Context context = make_context(2);
-  Random random(14);
-  for (const float scale : {4.0f, 65536.0f, 3.0f, 0.125f}) {
-    std::vector<Buffer> grads = make_buffers(GetParam(), kSizes, 1);
-    for (Buffer &buffer : grads) fill_mixed(buffer, random);
-    std::vector<std::vector<double>> before;
-    for (const Buffer &buffer : grads) before.push_back(buffer.values());
-    const List list = make_list(context, grads);
-    const Scaler scaler = make_scaler(context, scale);
-    ASSERT_GSC_OK(gsc_scaler_unscale(scaler, list, nullptr));
-    for (size_t t = 0; t < grads.size(); ++t) {
-      ASSERT_TRUE(grads[t].guards_intact());
-      for (int64_t i = 0; i < grads[t].count(); ++i) {
-        const double expected = ref_scale(before[t][i], GetParam(), inverse_of(scale), GetParam());
-        ASSERT_TRUE(same(grads[t].get(i), expected))
-            << "scale " << scale << " count " << grads[t].count() << " element " << i;
-      }
-    }
-  }
-}
-
 TEST_P(Elementwise, StatelessUnscaleCheck) {
   const Context context = make_context();
   Buffer grads(GetParam(), 400);

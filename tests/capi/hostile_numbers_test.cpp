@@ -159,27 +159,6 @@ TEST(SetPointers, FindsEveryOverlapInAnyOrder) {
   EXPECT_GT(accepted, 100);
 }
 
-/// set_scale and set_options may leave the scale below the floor. An overflow does not raise it then.
-TEST(Limits, AnOverflowNeverRaisesTheScale) {
-  const Context context = make_context();
-  for (const bool by_set_scale : {true, false}) {
-    gsc_scaler_options options = scaler_options(16.0f);
-    options.min_scale = by_set_scale ? 8.0f : 0.0f;
-    const Scaler scaler = make_scaler(context, options);
-    ASSERT_GSC_OK(gsc_scaler_set_scale(scaler, 2.0f, nullptr));
-    if (!by_set_scale) {
-      options.min_scale = 8.0f;
-      ASSERT_GSC_OK(gsc_scaler_set_options(scaler, &options, nullptr));
-    }
-    Buffer grads(GSC_FP32, 1);
-    grads.fill(kInf);
-    const List list = make_list(context, grads);
-    ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
-    ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
-    EXPECT_EQ(scale_of(scaler), 2.0f);
-  }
-}
-
 /// Factors that round away: the scale would stand still for ever without a word. option_limits_test.cpp has options.
 TEST(Factors, ThatLeaveTheScaleWhereItIsAreRefused) {
   const Context context = make_context();

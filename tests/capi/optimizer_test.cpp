@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Every optimizer against the equations of the page, step by step and to the bit (page_formulas.h): all kinds with their
-// options, all dtypes of gradients and parameters, model copies, averages of the weights, groups, learning rates from
-// host and device, clipping, and the flags that write or zero gradients.
+// options, all dtypes of gradients and parameters, model copies, averages of the weights, and long tensors. Groups,
+// learning rates, clipping, absent tensors, steps without a scaler and the flags for gradients are in tests/oracle.
 #include "tests/support/planted.h"
 #include "tests/support/trainer.h"
 
@@ -135,195 +135,6 @@ TEST_P(EachVariant, OtherParameterDtypes) {
   }
 }
 
-TEST_P(EachVariant, WithoutAScaler) {
-  const Context context = make_context(2);
-  gsc_optimizer_options options = GetParam().options;
-  options.flags |= GSC_OPTIMIZER_COUNT_UNCHANGED;
-  options.lr *= 1e-6;
-  Trainer trainer(context, {.options = options});
-  Random random(71);
-  int64_t expected = 0;
-  for (int step = 0; step < 3; ++step) {
-    std::vector<std::vector<double>> before;
-    for (const Buffer &param : trainer.params()) before.push_back(param.values());
-    trainer.fill_grads(random, 1.0);
-    trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer, nullptr); });
-    for (size_t t = 0; t < before.size(); ++t) {
-      for (size_t i = 0; i < before[t].size(); ++i) {
-        expected += trainer.params()[t].get(static_cast<int64_t>(i)) == before[t][i] ? 1 : 0;
-      }
-    }
-    int64_t unchanged = -1;
-    ASSERT_GSC_OK(gsc_optimizer_get_unchanged_sync(trainer, &unchanged, nullptr));
-    ASSERT_EQ(unchanged, expected);
-  }
-}
-
-/// Some tensors come and go, among them one of several chunks, and a step is skipped.
-TEST_P(EachVariant, WithAbsentTensors) {
-  const std::vector<int64_t> counts = {3, 40000, 0, 1, 64, 65, 1000, 64};
-  for (const int32_t threads : {1, 3}) {
-    const Context context = make_context(threads);
-    Trainer trainer(context, {.options = GetParam().options, .counts = counts, .grad_dtypes = {GSC_FP16}});
-    const Scaler scaler = make_scaler(context, 128.0f);
-    Random random(5);
-    std::vector<uint8_t> present(counts.size(), 1);
-    for (int step = 0; step < 5; ++step) {
-      SCOPED_TRACE(step);
-      trainer.fill_grads(random, 1.0, scale_of(scaler));
-      if (step == 2) {
-        trainer.grads()[1].set(39999, kInf);
-        ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, trainer, nullptr));
-        trainer.fill_grads(random, 1.0, scale_of(scaler));
-      }
-      // The first steps are of all: they count for a tensor that is absent later.
-      for (size_t t = 0; t < counts.size() && step > 0; ++t) present[t] = static_cast<uint8_t>((step + t) % 3);
-      ASSERT_GSC_OK(gsc_tensor_list_set_present(trainer.grad_list(), step < 4 ? present.data() : nullptr, nullptr,
-                                                std::ssize(counts), nullptr));
-      const float inverse = 1.0f / scale_of(scaler);
-      trainer.expect_step_matches([&] { return gsc_scaler_step_and_update(scaler, trainer, nullptr); }, inverse);
-    }
-  }
-}
-
-TEST_P(EachVariant, UnderTheCallersWords) {
-  const Context context = make_context(2);
-  Trainer trainer(context, {.options = GetParam().options, .grad_dtypes = {GSC_FP16, GSC_FP32}});
-  Random random(72);
-  const float inverse = 1.0f / 256.0f;
-  float found_inf = 0.0f;
-  for (int step = 0; step < 2; ++step) {
-    trainer.fill_grads(random, 1.0, 256.0);
-    trainer.expect_step_matches([&] { return gsc_optimizer_step_scaled(trainer, &inverse, &found_inf, nullptr); },
-                                inverse);
-  }
-  // Any found_inf but 0 skips: it may be a sum over devices or ranks, or not a number at all.
-  for (const float found : {1.0f, 2.0f, 0.25f, -1.0f, std::numeric_limits<float>::infinity(), std::nanf("")}) {
-    found_inf = found;
-    trainer.fill_grads(random, 1.0, 256.0);
-    const Snapshot before = trainer.snapshot();
-    ASSERT_GSC_OK(gsc_optimizer_step_scaled(trainer, &inverse, &found_inf, nullptr));
-    EXPECT_TRUE(trainer.snapshot().same_with_grads(before)) << found;
-  }
-  EXPECT_EQ(applied_steps(trainer.optimizer()), 2);
-  EXPECT_EQ(skipped_steps(trainer.optimizer()), 6);
-  trainer.fill_grads(random, 1.0);
-  trainer.expect_step_matches([&] { return gsc_optimizer_step_scaled(trainer, nullptr, nullptr, nullptr); });
-}
-
-TEST_P(EachVariant, ClippedInTheSamePass) {
-  const Context context = make_context(2);
-  Trainer trainer(context, {.options = GetParam().options});
-  const Scaler scaler = make_scaler(context, 3.0f);
-  Random random(73);
-  for (const double max_norm : {0.5, 1e6}) {
-    trainer.fill_grads(random, 1.0, 3.0);
-    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, trainer.grad_list(), max_norm, GSC_NORM_L2, nullptr));
-    ASSERT_GSC_OK(gsc_scaler_clip_grad_value(scaler, trainer.grad_list(), 0.01, nullptr));
-    trainer.expect_step_matches(
-        [&] { return gsc_scaler_step(scaler, trainer, nullptr); }, inverse_of(3.0f), 0.01,
-        [&] { return static_cast<float>(ref_clip(max_norm, report_of(scaler, trainer.grad_list()).grad_norm)); });
-    ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
-  }
-}
-
-TEST_P(EachVariant, WritesOrZeroesGradients) {
-  const Context context = make_context();
-  for (const uint32_t flag : {GSC_OPTIMIZER_WRITE_GRADS, GSC_OPTIMIZER_ZERO_GRADS}) {
-    gsc_optimizer_options options = GetParam().options;
-    options.flags |= flag;
-    Trainer trainer(context, {.options = options, .grad_dtypes = {GSC_FP32, GSC_FP16, GSC_BF16, GSC_FP64}});
-    const Scaler scaler = make_scaler(context, 16.0f);
-    Random random(74);
-    trainer.fill_grads(random, 1.0, 16.0);
-    std::vector<std::vector<double>> before;
-    for (const Buffer &buffer : trainer.grads()) before.push_back(buffer.values());
-    ASSERT_GSC_OK(gsc_scaler_clip_grad_value(scaler, trainer.grad_list(), 0.5, nullptr));
-    trainer.expect_step_matches([&] { return gsc_scaler_step(scaler, trainer, nullptr); }, 1.0f / 16.0f, 0.5);
-    for (size_t t = 0; t < before.size(); ++t) {
-      for (size_t i = 0; i < before[t].size(); ++i) {
-        const double written = std::clamp(before[t][i] / 16.0, -0.5, 0.5);
-        ASSERT_EQ(trainer.grads()[t].get(static_cast<int64_t>(i)), flag == GSC_OPTIMIZER_ZERO_GRADS ? 0.0 : written);
-      }
-    }
-    // When the step is skipped, gradients are still zeroed but not written.
-    ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
-    trainer.fill_grads(random, 1.0, 16.0);
-    trainer.grads()[1].set(3, kInf);
-    const Snapshot skipped = trainer.snapshot();
-    ASSERT_GSC_OK(gsc_scaler_step(scaler, trainer, nullptr));
-    const Snapshot after = trainer.snapshot();
-    EXPECT_TRUE(after == skipped);
-    EXPECT_EQ(after.grads == skipped.grads, flag == GSC_OPTIMIZER_WRITE_GRADS);
-    if (flag == GSC_OPTIMIZER_ZERO_GRADS) {
-      for (const Buffer &buffer : trainer.grads()) {
-        for (const unsigned char byte : buffer.image()) ASSERT_EQ(byte, 0);
-      }
-    }
-  }
-}
-
-TEST_P(EachVariant, ZeroGradientsGiveFiniteUpdates) {
-  const Context context = make_context();
-  gsc_optimizer_options options = GetParam().options;
-  options.weight_decay = 0.0;
-  for (const int32_t dtype : {GSC_FP16, GSC_BF16, GSC_FP32}) {
-    Trainer trainer(context, {.options = options, .counts = {50}, .param_dtype = dtype, .grad_dtypes = {GSC_FP16}});
-    const Snapshot before = trainer.snapshot();
-    ASSERT_GSC_OK(gsc_optimizer_step(trainer, nullptr));
-    EXPECT_EQ(trainer.snapshot().params, before.params) << dtype_name(dtype);
-  }
-}
-
-TEST(OptimizerGroups, EachHasItsOwnHyperParameters) {
-  const Context context = make_context(2);
-  for (const int32_t kind : optimizer_kinds()) {
-    SCOPED_TRACE(kind);
-    gsc_optimizer_options base = optimizer_options(kind), first = base, second = base;
-    base.lr = 0.1;
-    first.lr = 0.02, first.weight_decay = 0.2, first.beta1 = kind == GSC_SGD || kind == GSC_ADAGRAD ? first.beta1 : 0.5;
-    second.lr = 0.0;
-    base.ema_decay = first.ema_decay = 0.5;
-    Trainer trainer(context, {.options = base, .counts = {100, 1, 5000, 33, 64, 9}, .copy_dtype = GSC_FP16});
-    trainer.add_group(1, 2, first);
-    trainer.add_group(4, 2, second);
-    Random random(75);
-    for (int step = 0; step < 3; ++step) {
-      trainer.fill_grads(random, 1.0);
-      trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer, nullptr); });
-    }
-  }
-}
-
-TEST(OptimizerLearningRate, FromHostAndFromADeviceWord) {
-  const Context context = make_context();
-  gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
-  Trainer trainer(context, {.options = options, .counts = {10, 100}});
-  Random random(76);
-  float word = 0.25f;
-  const auto expect_rate = [&](double lr) {
-    options.lr = lr;
-    trainer.assume_options(options);
-    trainer.fill_grads(random, 1.0);
-    trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer, nullptr); });
-  };
-  expect_rate(1e-3);
-  ASSERT_GSC_OK(gsc_optimizer_set_lr(trainer, 0, 0.5, nullptr));
-  expect_rate(0.5);
-  ASSERT_GSC_OK(gsc_optimizer_set_device_lr(trainer, 0, &word, nullptr));
-  expect_rate(0.25);
-  word = 0.0625f;
-  expect_rate(0.0625);
-  ASSERT_GSC_OK(gsc_optimizer_set_device_lr(trainer, 0, nullptr, nullptr));
-  expect_rate(0.5);
-  ASSERT_GSC_OK(gsc_optimizer_set_device_lr(trainer, 0, &word, nullptr));
-  ASSERT_GSC_OK(gsc_optimizer_set_lr(trainer, 0, 0.125, nullptr));
-  expect_rate(0.125);
-  options.lr = 0.01, options.beta1 = 0.3, options.weight_decay = 0.2;
-  ASSERT_GSC_OK(gsc_optimizer_set_options(trainer, 0, &options, nullptr));
-  expect_rate(0.01);
-}
-
 /// An entry of -inf, as in a mask, is moved by its gradient alone: 0 * inf would make it NaN. PyTorch leaves the decay
 /// out, too.
 TEST(OptimizerWeightDecay, OfZeroDoesNotReadTheParameter) {
@@ -438,18 +249,6 @@ TEST(OptimizerLion, KeepsTheSignOfZero) {
   }
 }
 
-TEST(OptimizerZeroGrads, ZeroesAndNothingElse) {
-  const Context context = make_context();
-  Trainer trainer(context, {.options = optimizer_options(GSC_ADAMW), .grad_dtypes = kAllDtypes});
-  for (Buffer &buffer : trainer.grads()) buffer.fill(kNan);
-  const Snapshot before = trainer.snapshot();
-  ASSERT_GSC_OK(gsc_optimizer_zero_grads(trainer, nullptr));
-  EXPECT_TRUE(trainer.snapshot() == before);
-  for (const Buffer &buffer : trainer.grads()) {
-    for (const unsigned char byte : buffer.image()) ASSERT_EQ(byte, 0);
-  }
-}
-
 TEST(OptimizerEmpty, TensorsAndLists) {
   const Context context = make_context();
   for (const std::vector<int64_t> &counts :
@@ -462,24 +261,6 @@ TEST(OptimizerEmpty, TensorsAndLists) {
       EXPECT_EQ(applied_steps(trainer.optimizer()), 1);
     }
   }
-}
-
-/// As PyTorch's SGD without momentum, whatever the dampening, though there is a buffer for other groups.
-TEST(OptimizerGroup, WithoutMomentumTakesTheGradientWhole) {
-  const Context context = make_context();
-  std::vector<Buffer> params = make_buffers(GSC_FP32, {1, 1}), grads = make_buffers(GSC_FP32, {1, 1});
-  const List p = make_list(context, params), g = make_list(context, grads);
-  gsc_optimizer_options options = optimizer_options(GSC_SGD);
-  options.momentum = 0.5;
-  options.dampening = 0.5;
-  options.lr = 1.0;
-  const Optimizer optimizer = make_optimizer(context, options, p, g);
-  options.momentum = 0.0;
-  ASSERT_GSC_OK(gsc_optimizer_add_group(optimizer, 1, 1, &options, nullptr));
-  for (size_t i = 0; i < 2; ++i) grads[i].fill(2.0);
-  for (int step = 0; step < 2; ++step) ASSERT_GSC_OK(gsc_optimizer_step(optimizer, nullptr));
-  EXPECT_EQ(params[0].get(0), -2.0 - (0.5 * 2.0 + 0.5 * 2.0));
-  EXPECT_EQ(params[1].get(0), -2.0 - 2.0);
 }
 
 TEST(OptimizerNull, OptionsMeanAdamW) {

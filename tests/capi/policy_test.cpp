@@ -87,31 +87,6 @@ TEST(Policy, Scales) {
   }
 }
 
-/// Growth is tested with >=; GROW_ON_EQUAL has PyTorch's ==, which a tracker above the interval never meets.
-TEST(Policy, AnIntervalLoweredBelowTheTracker) {
-  for (const bool on_equal : {false, true}) {
-    gsc_scaler_options o = options(8, 10);
-    o.flags = on_equal ? GSC_SCALER_GROW_ON_EQUAL : 0;
-    Policy policy(o);
-    policy.run("....");
-    o.growth_interval = 2;
-    ASSERT_GSC_OK(gsc_scaler_set_options(policy, &o, nullptr));
-    EXPECT_EQ(policy.run("..."), on_equal ? "8 8 8" : "16 16 32");
-  }
-}
-
-TEST(PolicyCeiling, AScaleSetAboveItFallsAtTheNextGrowth) {
-  gsc_scaler_options o = options(4.0f, 2);
-  o.max_scale = 16.0f;
-  for (const float above : {17.0f, 64.0f, std::numeric_limits<float>::max()}) {
-    Policy policy(o);
-    ASSERT_GSC_OK(gsc_scaler_set_scale(policy, above, nullptr));
-    policy.run(".");
-    EXPECT_EQ(policy.scale(), above);
-    EXPECT_EQ(policy.run("..."), "16 16 16");
-  }
-}
-
 struct Log {
   int warnings = 0;
   std::string last;
@@ -210,16 +185,6 @@ TEST(PolicyFloor, IsWhereTheScaleCannotMove) {
       EXPECT_GSC_ERROR(report_status(scaler), GSC_ERROR_SCALE_FLOOR);
     }
   }
-}
-
-TEST(PolicyFloor, ANewScaleEndsIt) {
-  gsc_scaler_options o = options(1.0f, 1000);
-  o.min_scale = 1.0f;
-  o.floor_action = GSC_FLOOR_ERROR;
-  Policy policy(o);
-  policy.update(true);
-  ASSERT_GSC_OK(gsc_scaler_set_scale(policy, 4.0f, nullptr));
-  EXPECT_FALSE(policy.at_floor()) << "4 can be lowered";
 }
 
 struct Numbers {

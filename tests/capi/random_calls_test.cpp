@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random calls against the model of the stages (tests/support/stage_world.h), with the lists of one context and of two.
-// fuzz/calls_fuzz.cpp drives the same by a fuzzer.
-#include "tests/support/stage_world.h"
+// Random calls (tests/support/random_calls.h), with the lists of one context and of two. fuzz/calls_fuzz.cpp drives the
+// same by a fuzzer.
+#include "tests/support/random_calls.h"
 
 namespace gsc_test {
 namespace {
 
-TEST(RandomCalls, KeepTheTableOfStages) {
+TEST(RandomCalls, WorkOrChangeNothing) {
   constexpr int kCalls = 400;
   drive(40, kCalls, [](uint64_t seed) {
-    StageWorld<Random> world{Random(seed)};
+    RandomCalls<Random> world{Random(seed)};
     for (int i = 0; i < kCalls && !HasFailure(); ++i) {
       SCOPED_TRACE(text("call ", i));
       world.call();

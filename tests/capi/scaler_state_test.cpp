@@ -51,15 +51,6 @@ TEST(History, GivesTheNewestOldestFirst) {
   EXPECT_EQ(newest[1].scale, 8.0f);
 }
 
-TEST(History, KeepsSixteenUpdatesByDefault) {
-  Policy policy(scaler_options(1.0f, 1));
-  for (int i = 0; i < 40; ++i) policy.update(false);
-  const std::vector<gsc_history_entry> entries = history_of(policy, 100);
-  ASSERT_EQ(entries.size(), 16u);
-  EXPECT_EQ(entries.front().update, 24);
-  EXPECT_EQ(entries.back().update, 39);
-}
-
 TEST(DeviceState, FollowsTheScaler) {
   Policy policy(scaler_options(3.0f, 2));
   gsc_device_state words;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Long use: objects made and destroyed, and random calls with random faults in the gradients, each judged by the model of
-// tests/support/stage_world.h, on several threads that also share a context. Memory, threads and file descriptors must
+// Long use: objects made and destroyed, and random calls with random faults in the gradients, those of
+// tests/support/random_calls.h, on several threads that also share a context. Memory, threads and file descriptors must
 // not grow. Usage: soak <worlds> <calls> <threads>, each number over all threads together.
 #include <dirent.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "tests/support/stage_world.h"
+#include "tests/support/random_calls.h"
 
 namespace gsc_test {
 namespace {
@@ -55,13 +55,13 @@ void work(const Context &shared, int64_t worlds, int64_t calls, uint64_t seed) {
   const gsc_tensor tensor = numbers.tensor();
   double norm = 0.0;
   for (int64_t i = 0; i < worlds; ++i) {
-    StageWorld<Random> world{Random(seed + static_cast<uint64_t>(i))};
+    RandomCalls<Random> world{Random(seed + static_cast<uint64_t>(i))};
     for (int call = 0; call < 4; ++call) world.call();
     const Context pool = i % 16 == 0 ? make_context(2) : nullptr;
     gsc_context *context = pool != nullptr ? pool.get() : shared.get();
     CHECK(gsc_ops_norm(context, &tensor, 1, GSC_NORM_L2, &norm, nullptr, nullptr) == GSC_OK);
   }
-  StageWorld<Random> world{Random(~seed)};
+  RandomCalls<Random> world{Random(~seed)};
   for (int64_t i = 0; i < calls; ++i) world.call();
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The stage machine: the messages of refused calls, steps without the scaler, limits of fp64 gradients, and the disabled
-// scaler. Which call is allowed when, and what it does, is in random_calls_test.cpp.
+// scaler. Which call is allowed when, and what it does, is in tests/oracle.
 #include <functional>
 #include <sstream>
 
@@ -116,12 +116,6 @@ TEST_F(Stages, AListIsInOneIterationAtATime) {
   EXPECT_GSC_OK(gsc_scaler_update(second, nullptr));
 }
 
-TEST_F(Stages, ARefusedRangeLeavesTheListFree) {
-  EXPECT_INVALID(check_range(2, 2), "count");
-  const Scaler second = make_scaler(context_, 2.0f);
-  EXPECT_GSC_OK(gsc_scaler_check(second, grads(), nullptr));
-}
-
 class Disabled : public ::testing::Test {
  protected:
   Disabled()
@@ -147,24 +141,6 @@ TEST_F(Disabled, HasNoState) {
   state = state_of(other);
   EXPECT_GSC_OK(gsc_scaler_set_state(scaler_, &state, nullptr));
   EXPECT_EQ(scale_of(scaler_), 1.0f);
-}
-
-/// A list that was discarded and checked again is one list to the update, not two.
-TEST(Discard, TakesTheListOutOfTheUpdate) {
-  const Context context = make_context();
-  const Scaler scaler = make_scaler(context, 4.0f);
-  Buffer grads(GSC_FP32, 8);
-  grads.fill(4.0);
-  grads.set(3, kInf);
-  const List list = make_list(context, grads);
-  for (int i = 0; i < 3; ++i) {
-    ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
-    ASSERT_GSC_OK(gsc_scaler_discard(scaler, list));
-  }
-  ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
-  ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
-  EXPECT_EQ(report_of(scaler).nonfinite_count, 1);
-  EXPECT_EQ(report_of(scaler).inf_count, 1);
 }
 
 /// The sums of a check that has begun lie where LAMB puts its own.
@@ -258,6 +234,49 @@ TEST_F(Stages, RangesCheckedUnderDifferentLimits) {
     for (const Buffer &buffer : params) EXPECT_EQ(buffer.get(0), 0.0);
     ASSERT_GSC_OK(gsc_scaler_discard(scaler(), g));
   }
+}
+
+/// Exactly those that round to inf: from half a step above the largest float on.
+TEST(Narrowing, OverflowsWhereGradientsRoundToInf) {
+  const Context context = make_context();
+  const double limit = 0x1.ffffffp+127;
+  for (const double value : {limit, -limit, std::nextafter(limit, 0.0), 0x1.fffffep+127}) {
+    gsc_optimizer_options sgd = optimizer_options(GSC_SGD);
+    sgd.lr = 1e-38;
+    Trainer trainer(context, {.options = sgd, .counts = {40}, .grad_dtypes = {GSC_FP64}});
+    const Scaler scaler = make_scaler(context, 1.0f);
+    trainer.grads()[0].set(7, value);
+    ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, trainer, nullptr));
+    EXPECT_EQ(applied_steps(trainer.optimizer()), std::abs(value) < limit ? 1 : 0) << value;
+    EXPECT_TRUE(std::isfinite(trainer.params()[0].get(7))) << value;
+  }
+}
+
+/// The list is the caller's: an optimizer that has gone leaves no mark on it.
+TEST(Narrowing, EndsWithTheOptimizer) {
+  const Context context = make_context();
+  Buffer params(GSC_FP32, 1);
+  Buffer grads(GSC_FP64, 1);
+  grads.set(0, 1e300);
+  const List param_list = make_list(context, params);
+  const List grad_list = make_list(context, grads);
+  const Scaler scaler = make_scaler(context, 2.0f);
+  const auto counted = [&] {
+    EXPECT_TRUE(is_ok(gsc_scaler_check(scaler, grad_list, nullptr)));
+    const int64_t inf_count = report_of(scaler, grad_list).inf_count;
+    EXPECT_TRUE(is_ok(gsc_scaler_discard(scaler, grad_list)));
+    return inf_count;
+  };
+  EXPECT_EQ(counted(), 0);
+  {
+    const Optimizer first = make_optimizer(context, optimizer_options(GSC_SGD), param_list, grad_list);
+    {
+      const Optimizer second = make_optimizer(context, optimizer_options(GSC_LION), param_list, grad_list);
+      EXPECT_EQ(counted(), 1);
+    }
+    EXPECT_EQ(counted(), 1);
+  }
+  EXPECT_EQ(counted(), 0);
 }
 
 /// Its lists are free, although it was in the middle of an iteration.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The backend's host code on the emulated device: launches, waits and allocations of a step, stream capture, rebinding,
+// The backend's host code on the emulated device: launches, waits and allocations of a step, stream capture,
 // device scalars, bad input, and leaks.
 #include <limits>
 #include <new>
@@ -140,34 +140,6 @@ TEST(EmulatedBackend, ALearningRateThatIsNoneSkipsTheStep) {
   }
 }
 
-TEST(EmulatedBackend, ListsCanBePointedElsewhere) {
-  const Contexts contexts;
-  const int tensors = 1000;  // more than one batch of addresses
-  Twins first;
-  Twins second;
-  Random random(9);
-  std::vector<void *> host_data;
-  std::vector<void *> device_data;
-  for (int i = 0; i < tensors; ++i) {
-    first.emplace_back(GSC_FP32, 5);
-    second.emplace_back(GSC_FP32, 5);
-    second.back().fill(Values::kOrdinary, random);
-    host_data.push_back(second.back().host_tensor().data);
-    device_data.push_back(second.back().device_tensor().data);
-  }
-  const List host = make_list(contexts.cpu, host_tensors(first));
-  const List device = make_list(contexts.cuda, device_tensors(first));
-  ASSERT_GSC_OK(gsc_tensor_list_set_pointers(host, host_data.data(), tensors, nullptr));
-  ASSERT_GSC_OK(gsc_tensor_list_set_pointers(device, device_data.data(), tensors, nullptr));
-  const Scaler host_scaler = make_scaler(contexts.cpu, 2.0f);
-  const Scaler device_scaler = make_scaler(contexts.cuda, 2.0f);
-  ASSERT_GSC_OK(gsc_scaler_unscale(host_scaler, host, nullptr));
-  ASSERT_GSC_OK(gsc_scaler_unscale(device_scaler, device, nullptr));
-  expect_same_report(report_of(device_scaler, device), report_of(host_scaler, host));
-  for (const Twin &twin : first) ASSERT_TRUE(twin.same());
-  for (const Twin &twin : second) ASSERT_TRUE(twin.same());
-}
-
 TEST(EmulatedBackend, Fp64GradientsOfFp32ParametersOverflowWhereFp32Does) {
   const Contexts contexts;
   for (const double value : {3.4e38, 3.5e38}) {
@@ -183,19 +155,6 @@ TEST(EmulatedBackend, Fp64GradientsOfFp32ParametersOverflowWhereFp32Does) {
     EXPECT_EQ(skipped_steps(optimizer), value > 3.41e38 ? 1 : 0) << value;
     EXPECT_EQ(report_of(scaler, grads).inf_count, value > 3.41e38 ? 1 : 0) << value;
   }
-}
-
-TEST(EmulatedBackend, ABrokenOffCheckLeavesNothingBehind) {
-  const Contexts contexts;
-  Training training(contexts.cuda);
-  Random random(1);
-  training.g[0].fill(Values::kWithInf, random);
-  ASSERT_GSC_OK(gsc_scaler_check_range(training.scaler, training.grads, 0, 1, nullptr));
-  ASSERT_GSC_OK(gsc_scaler_discard(training.scaler, nullptr));
-  training.g[0].fill(Values::kOrdinary, random);
-  ASSERT_GSC_OK(gsc_scaler_check_range(training.scaler, training.grads, 1, 1, nullptr));
-  ASSERT_GSC_OK(gsc_scaler_check(training.scaler, training.grads, nullptr));
-  EXPECT_EQ(report_of(training.scaler, training.grads).nonfinite_count, 0);
 }
 
 TEST(EmulatedBackend, LearningRateAndStepScalarsAreReadOnTheDevice) {
@@ -226,31 +185,6 @@ TEST(EmulatedBackend, LearningRateAndStepScalarsAreReadOnTheDevice) {
   EXPECT_EQ(skipped_steps(optimizer), 1);
 }
 
-TEST(EmulatedBackend, StepsOfMixedArithmeticAreCountedOnce) {
-  const Contexts contexts;
-  Twins p;
-  Twins g;
-  Random random(2);
-  for (const int32_t dtype : {GSC_FP32, GSC_FP64, GSC_FP16}) {
-    p.emplace_back(dtype, 100);
-    g.emplace_back(dtype, 100);
-    p.back().fill(Values::kOrdinary, random);
-    g.back().fill(Values::kOrdinary, random);
-  }
-  for (const int32_t kind : {GSC_ADAMW, GSC_LAMB}) {
-    for (const Context *context : {&contexts.cpu, &contexts.cuda}) {
-      const bool on_host = context == &contexts.cpu;
-      const List params = make_list(*context, on_host ? host_tensors(p) : device_tensors(p));
-      const List grads = make_list(*context, on_host ? host_tensors(g) : device_tensors(g));
-      const Optimizer optimizer = make_optimizer(*context, optimizer_options(kind), params, grads);
-      ASSERT_GSC_OK(gsc_optimizer_step(optimizer, nullptr));
-      ASSERT_GSC_OK(gsc_optimizer_step(optimizer, nullptr));
-      EXPECT_EQ(applied_steps(optimizer), 2);
-    }
-    for (const Twin &twin : p) EXPECT_TRUE(twin.same());
-  }
-}
-
 TEST(EmulatedBackend, EmptyLists) {
   const Contexts contexts;
   const Training training(contexts.cuda, 0);
@@ -261,25 +195,6 @@ TEST(EmulatedBackend, EmptyLists) {
   ASSERT_GSC_OK(gsc_ops_norm(contexts.cuda, nullptr, 0, GSC_NORM_L2, out, nullptr, nullptr));
   EXPECT_EQ(read_device(out), 0.0);
   cudaFree(out);
-}
-
-TEST(EmulatedBackend, ManyListsInOneUpdate) {
-  const Contexts contexts;
-  const int lists = 1100;  // more than two batches of addresses
-  const Scaler scaler = make_scaler(contexts.cuda, 8.0f);
-  Twin ok(GSC_FP32, 1);
-  Twin bad(GSC_FP32, 1);
-  bad.host().set(0, kInf);
-  bad.upload();
-  std::vector<List> all;
-  for (int i = 0; i < lists; ++i) {
-    all.push_back(make_list(contexts.cuda, {i == 700 ? bad.device_tensor() : ok.device_tensor()}));
-    ASSERT_GSC_OK(gsc_scaler_check(scaler, all.back(), nullptr));
-  }
-  ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
-  EXPECT_EQ(scale_of(scaler), 4.0f);
-  EXPECT_EQ(report_of(scaler).inf_count, 1);
-  EXPECT_EQ(report_of(scaler).updates, 1);
 }
 
 TEST(EmulatedBackend, BadMemory) {

@@ -27,7 +27,7 @@ class Program(World):
         choices = dict(backward=10, scale=2, check=3, check_range=3, unscale=4, clip_grad_norm=3, clip_grad_value=3,
                        step=12, step_and_update=4, should_step=2, update=14, discard=1, set_scale=1, set_options=1,
                        move_state=1, hyper=2, add_group=1, device_lr=1, present=3, zero_grads=1, own_step=2,
-                       step_scaled=2, checkpoint=1, steps=1, offsets=1, report=3, diagnose=1, history=2)
+                       step_scaled=2, checkpoint=1, steps=1, offsets=1, report=3, diagnose=1, history=2, rival_check=1)
         name = self.random.choice(list(choices), p=np.array(list(choices.values())) / sum(choices.values()))
         o = self.pick(self.optimizers)
         self.log.append(f"{name} {o.number}")
@@ -62,6 +62,16 @@ class Program(World):
             self.do_check(grads, False)
             grads.stage = CHECKED
             self.take_norm(grads)
+
+    def call_rival_check(self, o):
+        """Another scaler, which returns the list when it goes."""
+        rival = ctypes.c_void_p()
+        self.lib.must(self.lib.scaler_create(self.context, None, ctypes.byref(rival)))
+        status = self.lib.scaler_check(rival, o.grads.handle, None)
+        self.expect("check of another scaler", status, BAD_STATE if o.grads.used else OK)
+        self.lib.library.gsc_scaler_destroy(rival)
+        if status == OK:
+            o.grads.check = None  # the report is the other's
 
     def call_check_range(self, o):
         grads, n = o.grads, len(o.grads.counts)
@@ -168,8 +178,8 @@ class Program(World):
     def call_step_and_update(self, o):
         in_part = any(g.in_part() for g in self.lists if g is not o.grads)
         status = self.lib.scaler_step_and_update(self.scaler, o.handle, None)
-        self.expect("step_and_update", status,
-                    BAD_STATE if o.grads.stage == STEPPED or (in_part and self.enabled) else OK)
+        refused = o.grads.stage == STEPPED or (in_part and self.enabled)
+        self.expect("step_and_update", status, INVALID if o.grads.is_away else BAD_STATE if refused else OK)
         if status == OK:
             self.stepped(o, updates=True)
             self.ready()
@@ -365,7 +375,7 @@ class Program(World):
         if grads.used:
             return
         inv = np.array([self.pick([1.0, 0.5, 2.0 ** -10, 1 / 3, 0.0, -1.0, math.inf, math.nan])], np.float32)
-        found = np.array([self.pick([0.0, 0.0, 1.0, 2.0])], np.float32)
+        found = np.array([self.pick([0.0, 0.0, 0.0, 1.0, 0.25, -1.0, math.inf, math.nan])], np.float32)
         pass_inv, pass_found = self.chance(0.8), self.chance(0.8)
         skip = pass_found and found[0] != 0
         status = self.lib.optimizer_step_scaled(o.handle, inv.ctypes.data if pass_inv else None,
@@ -382,7 +392,7 @@ class Program(World):
             for s, (arrays, scales) in zip(o.state, state, strict=True):
                 for m, a in zip([*s.model, *getattr(s, "scale_model", [])], [*arrays, *scales], strict=True):
                     m[:] = a
-            o.t, o.applied, o.skipped, o.used = list(t), applied, skipped, True
+            o.t, o.applied, o.skipped, o.unchanged, o.used = list(t), applied, skipped, 0, True
             return
         size = ctypes.c_int64()
         self.lib.must(self.lib.optimizer_get_save_size(o.handle, ctypes.byref(size)))
@@ -396,6 +406,7 @@ class Program(World):
         if self.chance(0.5):
             o.applied, o.skipped = self.pick([0, 1, 7, 1000]), self.pick([0, 5])
             self.lib.must(self.lib.optimizer_set_steps(o.handle, o.applied, o.skipped, None))
+            o.unchanged = 0
             o.t = [o.applied] * len(o.t)
         else:
             o.t = [self.pick([0, 1, 3, 50]) for _ in o.t]

@@ -83,8 +83,8 @@ def memory(address, count, dtype):
 class List:
     """A tensor list and its buffers, and the stage that the pages give it."""
 
-    def __init__(self, world, dtypes, counts, fill):
-        self.dtypes, self.counts = dtypes, counts
+    def __init__(self, world, context, dtypes, counts, fill):
+        self.dtypes, self.counts, self.is_away = dtypes, counts, context is world.away
         # Any alignment that the dtype allows.
         shifts = world.random.integers(0, 9, len(counts))
         self.arrays = [np.zeros(n + s, STORED[d])[s:] for n, s, d in zip(counts, shifts, dtypes, strict=True)]
@@ -95,7 +95,7 @@ class List:
         for t, a, d in zip(tensors, self.arrays, dtypes, strict=True):
             t.data, t.count, t.dtype = a.ctypes.data, a.size, d
         self.handle = ctypes.c_void_p()
-        lib.must(lib.tensor_list_create(world.context, tensors, len(counts), None, ctypes.byref(self.handle)))
+        lib.must(lib.tensor_list_create(context, tensors, len(counts), None, ctypes.byref(self.handle)))
         self.model = [a.copy() for a in self.arrays]
         self.present = [True] * len(counts)
         self.check = None
@@ -171,11 +171,8 @@ class World:
     def __init__(self, lib, seed):
         self.lib, self.random = lib, np.random.default_rng(seed)
         pick = self.pick
-        options = lib.struct("gsc_context_options")
-        lib.must(lib.context_options_init(ctypes.byref(options), options.struct_size))
-        options.num_threads, options.cpu_target = pick([1, 1, 2, 3]), pick([0, 0, 1])
-        self.context = ctypes.c_void_p()
-        lib.must(lib.context_create(ctypes.byref(options), ctypes.byref(self.context)))
+        # The scaler's, and one for lists that are away from it.
+        self.context, self.away = self.make_context(), self.make_context()
         self.make_scaler()
         self.lists, self.optimizers = [], []
         for _ in range(pick([1, 1, 2, 3])):
@@ -190,7 +187,8 @@ class World:
             for some in [o.params, o.grads, *o.copy, *o.state]:
                 self.lib.library.gsc_tensor_list_destroy(some.handle if isinstance(some, List) else None)
         self.lib.library.gsc_scaler_destroy(self.scaler)
-        self.lib.library.gsc_context_destroy(self.context)
+        for context in (self.context, self.away):
+            self.lib.library.gsc_context_destroy(context)
 
     # -- Choices ------------------------------------------------------------------------------------------------------
 
@@ -238,6 +236,13 @@ class World:
         o.floor_action, o.floor_patience = pick([0, 1, 2]), pick([1, 1, 2])
         o.history_capacity = pick([0, 1, 3, 16])
 
+    def make_context(self):
+        options, context = self.lib.struct("gsc_context_options"), ctypes.c_void_p()
+        self.lib.must(self.lib.context_options_init(ctypes.byref(options), options.struct_size))
+        options.num_threads, options.cpu_target = self.pick([1, 1, 2, 3]), self.pick([0, 0, 1])
+        self.lib.must(self.lib.context_create(ctypes.byref(options), ctypes.byref(context)))
+        return context
+
     def make_scaler(self):
         options = self.lib.struct("gsc_scaler_options")
         self.scaler_options(options)
@@ -253,7 +258,7 @@ class World:
         self.lib.must(self.lib.optimizer_options_init(ctypes.byref(o), o.struct_size, kind))
         if self.chance(0.7):
             o.lr = pick([0.0, 1e-3, 0.1, 1.0, 0.3])
-            o.beta1, o.beta2 = pick([0.0, 0.9, 0.3, 0.5, 0.95]), pick([0.0, 0.999, 0.99, 0.7])
+            o.beta1, o.beta2 = pick([0.0, 0.9, 0.3, 0.5, 0.95]), pick([0.0, 0.999, 0.99, 0.7, 0.9999])
             o.eps = pick([0.0, 1e-8, 1e-6, 1e-3])
             o.weight_decay = pick([0.0, 0.01, 0.1, 1.0])
         o.ema_decay = pick(decays)
@@ -288,13 +293,15 @@ class World:
                 o.flags |= oracle.NESTEROV
             decoupled = (oracle.NADAM, oracle.RADAM, oracle.ADABELIEF, oracle.NOVOGRAD)
             for flag, kinds in ((oracle.CENTERED, (oracle.RMSPROP,)), (oracle.DECOUPLED, decoupled),
-                                (oracle.BIAS_CORRECTION, (oracle.NOVOGRAD,)), (oracle.EMA_WARMUP, oracle.KINDS)):
+                                (oracle.BIAS_CORRECTION, (oracle.NOVOGRAD,)), (oracle.EMA_WARMUP, oracle.KINDS),
+                                (oracle.COUNT_UNCHANGED, oracle.KINDS)):
                 o.flags |= flag if kind in kinds and self.chance(0.4) else 0
         if o.flags & oracle.NESTEROV:
             o.dampening = 0.0
 
     def make_optimizer(self):
         lib, pick = self.lib, self.pick
+        context = self.away if self.chance(0.2) else self.context
         sizes = pick([[1, 2, 3, 17], [64, 100], [0, 5, 40, 129], [700, 33], [1000, 2047, 6000], [17000, 3]])
         counts = [pick(sizes) for _ in range(pick([1, 2, 3, 6]))]
         state_format, master_format = pick([0, 0, 0, 1, 2]), pick([0, 0, 0, 1, 2, 3])
@@ -302,11 +309,11 @@ class World:
         common = pick(usual)
         param_dtypes = [pick(usual) if self.chance(0.1) else common for _ in counts]
         grad_dtypes = [pick([1, 2, 3, 4]) for _ in counts] if self.chance(0.5) else [pick([1, 2, 3, 4])] * len(counts)
-        o = types.SimpleNamespace(number=len(self.optimizers), applied=0, skipped=0, used=False, device_lr={},
-                                  saved=None)
-        o.params = List(self, param_dtypes, counts, lambda d, n: self.numbers(d, n, 2.0))
-        o.grads = List(self, grad_dtypes, counts, lambda d, n: np.zeros(n, STORED[d]))
-        o.copy = [List(self, [pick([1, 2]) for _ in counts], counts, lambda d, n: np.zeros(n, STORED[d]))
+        o = types.SimpleNamespace(number=len(self.optimizers), applied=0, skipped=0, unchanged=0, used=False,
+                                  device_lr={}, saved=None)
+        o.params = List(self, context, param_dtypes, counts, lambda d, n: self.numbers(d, n, 2.0))
+        o.grads = List(self, context, grad_dtypes, counts, lambda d, n: np.zeros(n, STORED[d]))
+        o.copy = [List(self, context, [pick([1, 2]) for _ in counts], counts, lambda d, n: np.zeros(n, STORED[d]))
                   for _ in range(pick([0, 1]))]
         options = lib.struct("gsc_optimizer_options")
         self.hyper(options, pick(oracle.KINDS))
@@ -323,10 +330,10 @@ class World:
         o.state = []
         o.owns = self.chance(0.3) and state_format == 0 and master_format not in codes.REMAINDER
         if o.owns:
-            o.state = [List(self, *shape, lambda d, n: np.abs(self.numbers(d, n, 2.0))) for shape in shapes]
+            o.state = [List(self, context, *shape, lambda d, n: np.abs(self.numbers(d, n, 2.0))) for shape in shapes]
         handles = (ctypes.c_void_p * 5)(*[s.handle for s in o.state])
         o.handle = ctypes.c_void_p()
-        lib.must(lib.optimizer_create(self.context, ctypes.byref(options), o.params.handle, o.grads.handle,
+        lib.must(lib.optimizer_create(context, ctypes.byref(options), o.params.handle, o.grads.handle,
                                       o.copy[0].handle if o.copy else None, handles if o.state else None,
                                       len(o.state), ctypes.byref(o.handle)))
         if not o.owns:
@@ -334,6 +341,7 @@ class World:
         o.names = names
         o.offsets = [sum(-(-n // 32) * 32 for n in counts[:i]) for i in range(len(counts))]
         o.t = [0] * len(counts)
+        self.keep_weights(o)
         # An optimizer that narrows fp64 gradients makes the whole list overflow at fp32's limit.
         o.grads.fp32_limit = any(g == FP64 and p != FP64 for g, p in zip(grad_dtypes, param_dtypes, strict=True))
         self.optimizers.append(o)
@@ -391,6 +399,8 @@ class World:
             if not overflow:
                 o.t[i] += 1
                 self.apply_model(o, i, oracle.prepare(g, o.grads.dtypes[i], inv, clip, value))
+                if flags & oracle.COUNT_UNCHANGED:
+                    self.count_unchanged(o, i)
             if flags & oracle.ZERO_GRADS:
                 g[:] = 0
             elif flags & oracle.WRITE_GRADS and not overflow:
@@ -459,6 +469,21 @@ class World:
         assert near, f"a sum of squares is {got[0]}, the oracle has {want}"
         return got.copy()
 
+    @staticmethod
+    def weights_of(o):
+        """Lists whose bits are a parameter's: with its remainder, if masters are split."""
+        return [o.params, *o.state[-1:]] if o.names[-1:] == ["remainder"] else [o.params]
+
+    def keep_weights(self, o):
+        o.before = [[a.copy() for a in each.arrays] for each in self.weights_of(o)]
+
+    def count_unchanged(self, o, i):
+        alike = np.ones(o.params.counts[i], bool)
+        for before, now in zip(o.before, self.weights_of(o), strict=True):
+            bits = f"i{before[i].itemsize}"
+            alike &= before[i].view(bits) == now.arrays[i].view(bits)
+        o.unchanged += int(alike.sum())
+
     def expect(self, name, status, wanted):
         assert status == wanted, f"{name}: status {status}, the oracle has {wanted}: {self.lib.message().decode()}"
 
@@ -477,9 +502,12 @@ class World:
                 if isinstance(s, State):
                     for i, (a, m) in enumerate(zip(s.scales, s.scale_model, strict=True)):
                         assert np.array_equal(a, m), (f"optimizer {o.number}: scales of tensor {i}", a, m)
-            counts = (ctypes.c_int64 * 2)()
+            counts = (ctypes.c_int64 * 3)()
             self.lib.must(self.lib.optimizer_get_steps_sync(o.handle, counts, ctypes.byref(counts, 8), None))
-            assert list(counts) == [o.applied, o.skipped], ("steps", list(counts), o.applied, o.skipped)
+            self.lib.must(self.lib.optimizer_get_unchanged_sync(o.handle, ctypes.byref(counts, 16), None))
+            wanted = [o.applied, o.skipped, o.unchanged]
+            assert list(counts) == wanted, ("applied, skipped, unchanged", list(counts), wanted)
+            self.keep_weights(o)
             steps = (ctypes.c_int64 * len(o.t))()
             self.lib.must(self.lib.optimizer_get_tensor_steps_sync(o.handle, steps, len(o.t), None))
             assert list(steps) == o.t, ("tensor steps", list(steps), o.t)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Double-precision reference for the element-wise operations, norms and clipping, written from the public header.
+// Double-precision reference for the element-wise operations and norms, written from the public header.
 // Products are formed in double, which is exact for the product of two fp32 numbers, and rounded as in the header:
 // first to the arithmetic type (fp32, or fp64 where an fp64 tensor takes part), then to the dtype that is stored.
 #ifndef GRADSCALER_TESTS_SUPPORT_ORACLE_H
@@ -25,9 +25,6 @@ inline float fmaf_rounded_once(float a, float b, float c) {
   return std::fmaf(a, b, c);
 #endif
 }
-
-/// 1 / scale as the scaler keeps it.
-inline float inverse_of(float scale) { return static_cast<float>(1.0 / static_cast<double>(scale)); }
 
 /// src * factor as it is stored in `dst`; src has been stored in `src_dtype`.
 inline double ref_scale(double src, int32_t src_dtype, float factor, int32_t dst_dtype) {
@@ -63,9 +60,6 @@ inline Norms ref_norms(const std::vector<double> &values, double factor = 1.0) {
 /// Relative error allowed to an L2 norm. The library may sum a tile of a few thousand squares in fp32 lanes before it
 /// goes on in fp64: at most a few hundred additions a lane, each off by half an ulp (6e-8), and the root halves that.
 inline constexpr double kNormTolerance = 1e-5;
-
-/// Factor of clip_grad_norm.
-inline double ref_clip(double max_norm, double norm) { return std::min(1.0, max_norm / (norm + 1e-6)); }
 
 }  // namespace gsc_test
 #endif

@@ -21,10 +21,6 @@ inline int64_t numbers_of(int32_t kind, int32_t slot) {
   if (kind == GSC_NOVOGRAD && slot == 1) return 1;
   return (kind == GSC_ADAMW_SCHEDULE_FREE && slot == 2) || (kind == GSC_SGD_SCHEDULE_FREE && slot == 1) ? 2 : 0;
 }
-/// Elements of a slot's tensor.
-inline int64_t slot_count(int32_t kind, int32_t slot, int64_t count) {
-  return numbers_of(kind, slot) > 0 ? numbers_of(kind, slot) : count;
-}
 
 // The build keeps the compiler from fusing what is not written as fma.
 inline float page_fma(float a, float b, float c) { return fmaf_rounded_once(a, b, c); }

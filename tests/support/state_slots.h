@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/rules/dtypes.h"
-#include "core/rules/random.h"
 #include "core/rules/state_codes.h"
 #include "tests/support/objects.h"
 
@@ -49,31 +48,6 @@ struct Slots {
   }
 };
 
-/// 1 minus the factor of a slot's old value, from the equations of the semantics page.
-inline float rate_of(const gsc_optimizer_options &o, int slot) {
-  switch (o.kind) {
-    case GSC_SGD:
-    case GSC_LARS:
-      return 1.0f - static_cast<float>(o.momentum);
-    case GSC_ADEMAMIX:
-      return static_cast<float>(1.0 - (slot == 0 ? o.beta1 : (slot == 1 ? o.beta2 : o.beta3)));
-    case GSC_ADAGRAD:
-      return 0.0f;
-    case GSC_LION:
-      return static_cast<float>(1.0 - o.beta2);
-    case GSC_RMSPROP:
-      return static_cast<float>(slot == 1 ? 1.0 - o.momentum : 1.0 - o.alpha);
-    case GSC_ADADELTA:
-      return static_cast<float>(1.0 - o.rho);
-    default:
-      return slot == 0 ? static_cast<float>(1.0 - o.beta1) : (slot == 1 ? static_cast<float>(1.0 - o.beta2) : 1.0f);
-  }
-}
-
-inline uint32_t random_bits(const gsc_optimizer_options &o, int64_t element, int64_t step, gsc::Draw draw) {
-  return gsc::philox(static_cast<uint64_t>(o.seed), element / 8, step, draw).half(static_cast<int>(element % 8));
-}
-
 inline std::vector<float> decode(const gsc_tensor &t) {
   std::vector<float> values(static_cast<size_t>(t.count));
   gsc::with_state_code(t.dtype, [&](auto code) {
@@ -86,10 +60,8 @@ inline std::vector<float> decode(const gsc_tensor &t) {
   return values;
 }
 
-/// Expects the codes and scales of `t` to be those of `x`; `first` is the index of its first element.
-inline void expect_encoded(const gsc_tensor &t, const float *x, const gsc_optimizer_options &o, int slot, int64_t first,
-                           int64_t step) {
-  const bool is_random = gsc::rounds_stochastically(t.dtype, rate_of(o, slot));
+/// Expects the codes and scales of `t` to be the nearest ones of `x`.
+inline void expect_nearest(const gsc_tensor &t, const float *x) {
   gsc::with_state_code(t.dtype, [&](auto code) {
     using C = decltype(code);
     for (int64_t group = 0; group < t.count; group += 32) {
@@ -101,14 +73,11 @@ inline void expect_encoded(const gsc_tensor &t, const float *x, const gsc_optimi
       uint32_t scale = 0;
       if constexpr (C::kGrouped) {
         scale = C::scale_for(largest);
-        ASSERT_EQ(static_cast<const uint8_t *>(t.scale)[group / 32], scale)
-            << "slot " << slot << " group " << group / 32;
+        ASSERT_EQ(static_cast<const uint8_t *>(t.scale)[group / 32], scale) << "group " << group / 32;
       }
       for (int64_t i = group; i < end; ++i) {
-        uint32_t bias = gsc::kToNearest;
-        if (is_random) bias = gsc::bias_of<C>(random_bits(o, first + i, step, gsc::Draw::kState));
-        ASSERT_EQ(static_cast<const typename C::Stored *>(t.data)[i], C::encode(x[i], scale, bias))
-            << "slot " << slot << " element " << i << " of " << t.count << " step " << step;
+        ASSERT_EQ(static_cast<const typename C::Stored *>(t.data)[i], C::encode(x[i], scale, gsc::kToNearest))
+            << "element " << i << " of " << t.count;
       }
     }
   });
