@@ -200,19 +200,14 @@ def goals(results):
                              limits_of(results, key, threads, row, counter.removeprefix("vs_")) if log2 else
                              limits_of_small(results, key, threads, row))
     peers = [Goal("tail of GPT-2 124M, times PyTorch's speed", [1.6]),
-             Goal("tail over 1000 x 1024 elements, times PyTorch's speed", [5]),
-             Goal("tail of GPT-2 124M, times the speed of NumPy in blocks", [3])]
-    compared = [("gpt2_124m", "vs_torch"), ("1000x1024", "vs_torch"), ("gpt2_124m", "vs_numpy")]
-    for goal, (model, counter) in zip(peers, compared, strict=True):
+             Goal("tail over 1000 x 1024 elements, times PyTorch's speed", [5])]
+    for goal, model in zip(peers, ("gpt2_124m", "1000x1024"), strict=True):
         for case in results.cases:
-            if counter == "vs_numpy" and "numpy_block" not in results.peers:
-                continue  # older results, against NumPy over whole arrays
-            if case["model"] == model and counter in case:
-                limits = {}
-                if seconds := tail_at_limit(results, case):
-                    limits[TRAFFIC] = case[counter.removeprefix("vs_") + "_us"] * 1e-6 / seconds
-                goal.add(f"fp32, {case['threads']} thread{'s' * (case['threads'] > 1)}", case[counter],
-                         [run[counter] for run in case["runs"]], limits)
+            if case["model"] == model:
+                seconds = tail_at_limit(results, case)
+                goal.add(f"fp32, {case['threads']} thread{'s' * (case['threads'] > 1)}", case["vs_torch"],
+                         [run["vs_torch"] for run in case["runs"]],
+                         {TRAFFIC: case["torch_us"] * 1e-6 / seconds} if seconds else {})
     own = [stat, check_huge, apply, apply_huge, elementwise, loop, zero, diagnose, histogram, small]
     return [g for g in own + peers if g.measured]
 
@@ -235,7 +230,7 @@ def machine(results):
     if runs > 1:
         lines.append(f"- the benchmarks of goals ran {runs} times, each in a new process; here are the medians")
     if results.peers:
-        lines.append(f"- PyTorch {results.peers['torch']}, NumPy {results.peers['numpy']}")
+        lines.append(f"- PyTorch {results.peers['torch']}")
     return lines + [""]
 
 
