@@ -2,7 +2,6 @@
 """Optimizer state as arrays by name, through the formats people keep it in, and to and from torch.optim."""
 
 import io
-import sys
 
 import numpy as np
 import pytest
@@ -151,16 +150,43 @@ BAD = [
     ({"exp_avg.other": np.zeros(4, np.float32)}, ValueError, r"\['exp_avg.other'\] is unknown"),
     ({"steps": 1.5}, TypeError, r"\['steps'\]"), ({"steps": -1}, ValueError, r"\['steps'\] is -1"),
 ]
+#: Of the whole state dict.
+BAD_WHOLE = [
+    ({"kind": "Adam"}, "is of Adam, but this is AdamW"), ({"state": b""}, "is bytes; it must be a mapping"),
+    ({"state": {}}, r"\['steps'\] is missing"), ({"param_groups": []}, "has 0 param groups"),
+    ({"param_groups": [{}]}, "param group 0 of the state dict has no 'params'"),
+    ({"param_groups": [{"params": list(SHAPES)}]}, "a param group of the state dict has no 'lr'"),
+    ({"lr": -1.0}, "lr is -1"), ({"amsgrad": False}, "has amsgrad=False, but here it is True"),
+]
+
+
+def require_same(optimizer, before):
+    after = optimizer.state_dict()
+    assert after["param_groups"] == before["param_groups"] and after["state"].keys() == before["state"].keys()
+    assert all((after["state"][name] == value).all() for name, value in before["state"].items())
 
 
 @pytest.mark.parametrize("change, error, message", BAD, ids=[row[2] for row in BAD])
 def test_bad_state_changes_nothing(change, error, message):
     optimizer, _, _ = trained()
-    before = optimizer.state_arrays()
+    before = optimizer.state_dict()
+    state = before["state"]
     with pytest.raises(error, match=message):
-        optimizer.load_state_arrays({**before, "exp_avg.layer.weight": before["exp_avg.layer.weight"] + 1, **change})
-    after = optimizer.state_arrays()
-    assert all((after[name] == before[name]).all() for name in before)
+        optimizer.load_state_arrays({**state, "exp_avg.layer.weight": state["exp_avg.layer.weight"] + 1, **change})
+    require_same(optimizer, before)
+
+
+@pytest.mark.parametrize("change, message", BAD_WHOLE, ids=[row[1] for row in BAD_WHOLE])
+def test_bad_state_dicts_change_nothing(change, message):
+    optimizer, _, _ = trained()
+    before = optimizer.state_dict()
+    if not change.keys() & before.keys():
+        change = {"param_groups": [{**before["param_groups"][0], **change}]}
+    with pytest.raises(ValueError, match=message):
+        optimizer.load_state_dict({**before, **change})
+    require_same(optimizer, before)
+    with pytest.raises(ValueError, match="the state dict has no 'kind'"):
+        optimizer.load_state_dict({})
 
 
 def test_narrower_dtypes_and_other_orders_are_converted():
@@ -321,39 +347,3 @@ def test_state_that_is_out_of_reach_says_what_helps():
             make.empty(tensor)
         with pytest.raises(ValueError, match="the state is on cuda:0; import cupy or torch first"):
             make.sent(np.zeros(3), "cuda:0")
-
-
-def test_state_of_parameters_of_cupy(monkeypatch):
-    """What is called of CuPy, over NumPy: orders in memory, and arrays that come from the host."""
-    import contextlib
-    import types
-
-    from gradscaler import checkpoint
-
-    class Array(np.ndarray):
-        def get(self, order):
-            return np.array(self, order=order)
-
-    cupy = types.SimpleNamespace(
-        empty=lambda count, dtype: np.full(count, np.nan, dtype), asarray=lambda values: values,
-        cuda=types.SimpleNamespace(Device=lambda number: contextlib.nullcontext(), get_current_stream=lambda: (
-            types.SimpleNamespace(synchronize=lambda: None))))
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setitem(sys.modules, "cupy.lib.stride_tricks", np.lib.stride_tricks)
-    monkeypatch.setattr(checkpoint, "_cupy_device", lambda device: contextlib.nullcontext())
-    monkeypatch.setattr(checkpoint._Cupy, "finished", lambda self, found: found.view(Array).get(order="C"))
-    params = [np.ones((3, 4), np.float32, order="F"), np.ones((), np.float32)]
-    grads = [np.full_like(p, np.arange(p.size).reshape(p.shape)) for p in params]
-    optimizer = gs.AdamW(params, grads)
-    optimizer.step()
-    expected = optimizer.state_arrays()
-    monkeypatch.setattr(checkpoint, "_maker", lambda optimizer: checkpoint._Cupy())
-    found = optimizer.state_arrays()
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value)
-        assert found[name].dtype == value.dtype and found[name].flags.c_contiguous
-    optimizer.step()
-    optimizer.load_state_arrays(found)
-    again = optimizer.state_arrays()
-    assert all((again[name] == value).all() for name, value in expected.items())

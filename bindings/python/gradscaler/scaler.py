@@ -33,8 +33,6 @@ _EXTRA = _policy.COUNTERS
 # What messages call them.
 _STATE_FIELDS = {**{key.lstrip("_"): f"state_dict[{key!r}]" for key in _TORCH_KEYS},
                  **{key: f"state_dict['gradscaler'][{key!r}]" for key in _EXTRA}}
-# Not in state dicts from before there was one.
-_LATER = ("skips_at_floor",)
 
 
 class GradScaler(Closeable):
@@ -432,8 +430,6 @@ class GradScaler(Closeable):
             raise TypeError(f"state_dict['gradscaler'] is {type(extra).__name__}; it must be a mapping")
         else:
             for key in _EXTRA:
-                if key not in extra and key in _LATER:
-                    continue
                 if key not in extra:
                     raise ValueError(f"the state dict has no ['gradscaler'][{key!r}]")
                 bounds = (0, (1 << 63) - 1) if key in ("updates", "skipped") else _INT32
