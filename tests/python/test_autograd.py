@@ -138,8 +138,6 @@ def test_other_arrays_are_right_or_refused(torch):
             ours.scale(bad)
     with pytest.raises(ValueError, match="outputs requires gradients, which out would not have"):
         ours.scale(torch.ones(2, requires_grad=True), torch.zeros(2))
-    with pytest.raises(ValueError, match=r"out has shape \(3, 2\), but outputs has \(2, 3\)"):
-        ours.scale(np.ones((2, 3), np.float32), np.ones((3, 2), np.float32))
 
 
 def model_of(torch, seed=0):

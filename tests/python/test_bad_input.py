@@ -69,6 +69,7 @@ def test_optimizer(kind, arguments, error, message):
 LISTS = [
     (lambda: gs.SGD(params(), [np.ones(4, np.float32)]), BAD, r"grads\[0\]"),
     (lambda: gs.SGD(params(), []), BAD, "grads"),
+    (lambda: gs.Adam(params(), params(), state={"exp_avg": params()}), ValueError, "keeps"),
     (lambda: gs.SGD(params(), params(), model_copy=[np.ones(4, np.float16)]), BAD, r"model_copy\[0\]"),
     (lambda: (lambda p: gs.SGD(p, p))(params()), BAD, "overlap"),
     (lambda: gs.SGD(None, params()), TypeError, "NoneType"),

@@ -76,11 +76,10 @@ def test_any_order_of_closing(pair):
             objects[key].close()
 
 
-def test_context_managers(pair):
-    params, grads = pair()
-    with gs.Context() as context, gs.GradScaler(context) as scaler, gs.SGD(params, grads, device=context) as optimizer:
-        scaler.step_and_update(optimizer)
-    assert context.closed and scaler.closed and optimizer.closed
+def test_context_managers():
+    with gs.Context() as context, gs.GradScaler(context) as scaler:
+        pass
+    assert context.closed and scaler.closed
 
 
 def test_errors_survive_their_objects():

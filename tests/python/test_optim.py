@@ -161,13 +161,3 @@ def test_state_as_arrays_holds_the_optimizer(pair):
     assert view.tolist() == [1.0] * 5
     view[0] = 3.0
     assert view[0] == 3.0
-
-
-def test_state_of_the_caller(pair):
-    params, grads = pair(2.0)
-    state = {"exp_avg": [np.zeros_like(p) for p in params], "exp_avg_sq": [np.zeros_like(p) for p in params]}
-    optimizer = gs.Adam(params, grads, betas=(0.5, 0.5), state=state)
-    optimizer.step()
-    assert state["exp_avg"][0].tolist() == [1.0] * 3 and state["exp_avg_sq"][1].tolist() == [2.0] * 5
-    with pytest.raises(ValueError, match="keeps"):
-        gs.Adam(params, grads, state={"exp_avg": state["exp_avg"]})

@@ -250,15 +250,6 @@ def test_type_hints_can_be_read(module, needs):
     assert typing.get_args(gs.policy.Preset) == gs.PRESETS
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="typing.get_overloads is of Python 3.11")
-def test_scale_is_typed():
-    overloads = typing.get_overloads(gs.GradScaler.scale)
-    assert len(overloads) > 1
-    for function in [*overloads, gs.GradScaler.scale]:
-        hints = typing.get_type_hints(function)
-        assert "return" in hints and typing.Any not in hints.values()
-
-
 def mypy(*arguments):
     library("mypy")
     parent = str(pathlib.Path(gs.__file__).parents[1])
