@@ -33,10 +33,9 @@ def cell(goal):
     span = f"{min(values):.2f}" if len(values) == 1 else f"{min(values):.2f} to {max(values):.2f}"
     if misses:
         span += f"; {len(misses)} of {len(values)} missed"
-    for cause, words in ((table.TRAFFIC, "as fast as their traffic allows"), (table.ARITHMETIC, "bound by arithmetic"),
-                         (table.PER_TENSOR, "bound by arithmetic for each tensor")):
+    for cause, word in ((table.TRAFFIC, "traffic"), (table.ARITHMETIC, "arithmetic"), (table.PER_TENSOR, "tensors")):
         if cause in causes:
-            span += f", {causes.count(cause)} {words}"
+            span += f", {causes.count(cause)} by {word}"
     return span
 
 

@@ -12,25 +12,12 @@ import numpy as np
 import pytest
 
 import gradscaler as gs
-from conftest import has_gpu, library
+from conftest import Cuda, frozen, has_gpu, library
 
 
 def swapped(name):
     dtype = np.dtype(getattr(library("ml_dtypes"), name))
     return np.zeros(4, dtype).view(dtype.newbyteorder())
-
-
-def frozen(values):
-    values.flags.writeable = False
-    return values
-
-
-class Cuda:
-    """An array that claims to be on a GPU."""
-
-    def __init__(self, **changes):
-        self.__cuda_array_interface__ = {"shape": (2, 3), "typestr": "<f4", "data": (4096, False), "version": 3,
-                                         "strides": None, "stream": 1, **changes}
 
 
 class Capsule:
@@ -200,11 +187,8 @@ def test_cuda_arrays_of_jax_are_waited_for_and_read_only():
 
 REFUSED = [
     (lambda: np.ones((4, 4), np.float32)[:, 1:], ValueError, "not contiguous"),
-    (lambda: np.ones(4, np.float32)[::-1], ValueError, "not contiguous"),
-    (lambda: np.broadcast_to(np.float32(1), 4), ValueError, "not contiguous"),
     (lambda: np.ma.masked_array(np.ones(4, np.float32), [0, 1, 0, 0]), TypeError, "masked array"),
     (lambda: np.ones((2, 2), np.float32).view(np.matrix), TypeError, "is a matrix, a subclass"),
-    (lambda: np.ones(4, np.float32)[::2], ValueError, "not contiguous"),
     (lambda: frozen(np.ones(4, np.float32)), ValueError, "read-only"),
     (lambda: b"12345678", TypeError, "dtype uint8"),
     (lambda: np.ones(4, np.int64), TypeError, "dtype int64"),
@@ -244,8 +228,6 @@ def test_refusals_name_the_argument(make, error, message):
 def test_wrong_devices_are_refused():
     with pytest.raises(ValueError, match=r"grads\[0\] is on cuda:0; it must be on cpu"):
         gs.SGD([np.ones(6, np.float32)], [Cuda()])
-    with pytest.raises(gs.UnavailableError):
-        gs.TensorList([gs.Tensor(4096, 6, "float32", device="cuda:99")])
 
 
 def test_lists_refuse_what_the_library_refuses():
@@ -255,9 +237,9 @@ def test_lists_refuse_what_the_library_refuses():
     whole = gs.as_tensor(values)
     with pytest.raises(gs.InvalidArgumentError, match="align"):
         gs.TensorList([(whole.address + 1, 2, "fp32")])
-    with pytest.raises(gs.InvalidArgumentError, match=r"the (address|number of elements) of arrays\[0\] is (NULL|-3)"):
+    with pytest.raises(gs.InvalidArgumentError, match=r"the address of arrays\[0\] is NULL"):
         gs.TensorList([(0, 3, "fp32")])
-    with pytest.raises(gs.InvalidArgumentError, match=r"the (address|number of elements) of arrays\[0\] is (NULL|-3)"):
+    with pytest.raises(gs.InvalidArgumentError, match=r"the number of elements of arrays\[0\] is -3"):
         gs.TensorList([(64, -3, "fp32")])
 
 

@@ -21,7 +21,6 @@ WRITING = native.OPTIMIZER_ZERO_GRADS | native.OPTIMIZER_WRITE_GRADS
 
 
 def read(options: Any, key: str) -> Any:
-    """The value of a hyper-parameter."""
     if key == "betas":
         return (options.beta1, options.beta2)
     if key in FLAGS:
@@ -46,7 +45,6 @@ def write(options: Any, key: str, value: Any) -> None:
 
 
 def apply(options: Any, arguments: Mapping[str, Any]) -> None:
-    """Sets several."""
     for key, value in arguments.items():
         write(options, key, value)
 

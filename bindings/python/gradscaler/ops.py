@@ -191,7 +191,6 @@ def _pairs(src: Arrays, src_name: str, dst: Arrays, dst_name: str
 
 
 def _word(value: Number, argument: str, device: str) -> Tensor:
-    """A device scalar that is only read."""
     if isinstance(value, (int, float)) and device == "cpu":
         word = ctypes.c_float(value)
         return Tensor(ctypes.addressof(word), 1, "float32", owner=word)

@@ -58,7 +58,6 @@ def describe(options: Any) -> dict[str, Any]:
 
 
 def preset_options(preset: str) -> Any:
-    """The library's options of a preset."""
     options = native.ScalerOptions()
     options.preset(PRESET.code("preset", preset))
     return options

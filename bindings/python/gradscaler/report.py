@@ -23,13 +23,11 @@ class Report(_fields.Report):
 
 
 def report_of(found: Any, names: Any = None) -> Report:
-    """A :class:`Report` from the library's."""
     first = found.first_tensor
     return Report(**_fields.report_of(found), first_name=names[first] if names and first >= 0 else None)
 
 
 def history_of(entries: Any) -> list[HistoryEntry]:
-    """From the library's entries."""
     return [HistoryEntry(**_fields.history_entry_of(found)) for found in entries]
 
 

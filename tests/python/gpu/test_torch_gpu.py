@@ -353,24 +353,6 @@ def test_replays_of_a_graph_equal_eager_iterations(kind):
     same_bits(graph_run(gst.GradScaler, optimizer_of, True), eager, "replayed")
 
 
-@needs_gpu
-def test_a_waiting_call_in_a_capture_is_an_error_and_the_scaler_goes_on():
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        scaler = gs.GradScaler(DEVICE, init_scale=4.0)
-        grads = [torch.ones(3, device=DEVICE)]
-        optimizer = gs.SGD([torch.zeros(3, device=DEVICE)], grads, lr=4.0)
-        scaler.step_and_update(optimizer)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            scaler.step(optimizer)
-            scaler.update()
-            with pytest.raises(gs.BadStateError):
-                scaler.get_scale()
-        graph.replay()
-        assert scaler.get_scale() == 4.0 and optimizer.steps == 2
-
-
 # Memory.
 
 
