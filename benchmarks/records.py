@@ -75,7 +75,7 @@ def unpack(columns):
         run = {k: v[i] if isinstance(v, list) else v for k, v in columns.items()}
         run = {k: float(v) if isinstance(v, int) else v for k, v in run.items() if v is not None}
         references = {f"vs_{match[1]}" for k in run if (match := re.match(r"(.+)_(GBps|us)$", k))}
-        yield run | {name: value for name in references - run.keys() if (value := derived(run, name))}
+        yield run | {name: value for name in sorted(references - run.keys()) if (value := derived(run, name))}
 
 
 def opened(path, mode="rt"):

@@ -164,51 +164,45 @@ def tail_at_limit(results, case):
 
 def goals(results):
     largest = results.sizes[-1] if results.sizes else 0
-    stat = Goal(f"check, {size_text(largest)}, against the best plain read", 0.95)
-    huge = "in huge pages, "
-    apply = Goal(f"AdamW apply, {size_text(largest)}, against the best copy", 1.0)
-    apply_huge = Goal(f"AdamW apply, {huge}{size_text(largest)}, against the best copy in them", 1.15)
-    check_huge = Goal(f"check, {huge}{size_text(largest)}, against the best plain read in them", 0.95)
-    elementwise = Goal(f"element-wise operations, {size_text(largest)}, against the best copy", 0.95)
-    loop = Goal(f"element-wise operations, {size_text(largest)}, against a bare loop of the same reads and writes",
-                0.95)
-    zero = Goal(f"zeroing gradients, {size_text(largest)}, against the best fill", 0.95)
-    diagnose = Goal(f"diagnosis, {size_text(largest)}, against the best plain read", 0.6)
-    histogram = Goal(f"diagnosis with histogram, {size_text(largest)}, against the best plain read", 0.3)
-    small = Goal("tail over 10000 x 64 elements, against one flat tensor of the same bytes", 0.85)
+    size = size_text(largest)
     dtypes = ("fp16", "bf16", "fp32")
     operations = [key for first in OPERATIONS for key in results.keys(first)]
-    for goal, keys, counter, log2 in (
-            (stat, [f"check/{d}" for d in dtypes], "vs_read", largest),
-            (check_huge, [f"huge/check/{d}" for d in dtypes], "vs_read", largest),
-            (apply, [f"step/adamw/{name}" for name in LAYOUTS], COPY, largest),
-            (apply_huge, [f"huge/step/adamw/{name}" for name in LAYOUTS], COPY, largest),
-            (elementwise, operations, COPY, largest),
-            (loop, operations, "vs_loop", largest),
-            (zero, results.keys("zero"), "vs_fill", largest),
-            (diagnose, results.keys("diagnose"), "vs_read", largest),
-            (histogram, results.keys("histogram"), "vs_read", largest),
-            (small, ["model/10000x64/fp32", "model/10000x64/fp16_master"], "vs_flat", None)):
+    found = []
+    for text, aim, keys, counter in (
+            (f"check, {size}, against the best plain read", 0.95, [f"check/{d}" for d in dtypes], "vs_read"),
+            (f"check, in huge pages, {size}, against the best plain read in them", 0.95,
+             [f"huge/check/{d}" for d in dtypes], "vs_read"),
+            (f"AdamW apply, {size}, against the best copy", 1.0, [f"step/adamw/{name}" for name in LAYOUTS], COPY),
+            (f"AdamW apply, in huge pages, {size}, against the best copy in them", 1.15,
+             [f"huge/step/adamw/{name}" for name in LAYOUTS], COPY),
+            (f"element-wise operations, {size}, against the best copy", 0.95, operations, COPY),
+            (f"element-wise operations, {size}, against a bare loop of the same reads and writes", 0.95, operations,
+             "vs_loop"),
+            (f"zeroing gradients, {size}, against the best fill", 0.95, results.keys("zero"), "vs_fill"),
+            (f"diagnosis, {size}, against the best plain read", 0.6, results.keys("diagnose"), "vs_read"),
+            (f"diagnosis with histogram, {size}, against the best plain read", 0.3, results.keys("histogram"),
+             "vs_read"),
+            ("tail over 10000 x 64 elements, against one flat tensor of the same bytes", 0.85,
+             ["model/10000x64/fp32", "model/10000x64/fp16_master"], "vs_flat")):
+        found.append(Goal(text, aim))
         for key in keys:
             for threads in results.threads:
-                row = results.find(key, threads, log2)
+                row = results.find(key, threads, None if counter == "vs_flat" else largest)
                 if row and counter in row.raw:
-                    what = key if goal in (elementwise, loop) else key.split("/")[-1]
-                    goal.add(f"{what}, {threads} thread{'s' * (threads > 1)}", row[counter],
-                             [run[counter] for run in row.runs],
-                             limits_of(results, key, threads, row, counter.removeprefix("vs_")) if log2 else
-                             limits_of_small(results, key, threads, row))
-    peers = [Goal("tail of GPT-2 124M, times PyTorch's speed", 1.6),
-             Goal("tail over 1000 x 1024 elements, times PyTorch's speed", 5)]
-    for goal, model in zip(peers, ("gpt2_124m", "1000x1024"), strict=True):
-        for case in results.cases:
-            if case["model"] == model:
-                seconds = tail_at_limit(results, case)
-                goal.add(f"fp32, {case['threads']} thread{'s' * (case['threads'] > 1)}", case["vs_torch"],
-                         [run["vs_torch"] for run in case["runs"]],
-                         {TRAFFIC: case["torch_us"] * 1e-6 / seconds} if seconds else {})
-    own = [stat, check_huge, apply, apply_huge, elementwise, loop, zero, diagnose, histogram, small]
-    return [g for g in own + peers if g.measured]
+                    what = key if keys is operations else key.split("/")[-1]
+                    found[-1].add(f"{what}, {threads} thread{'s' * (threads > 1)}", row[counter],
+                                  [run[counter] for run in row.runs],
+                                  limits_of_small(results, key, threads, row) if counter == "vs_flat" else
+                                  limits_of(results, key, threads, row, counter.removeprefix("vs_")))
+    for text, aim, model in (("tail of GPT-2 124M, times PyTorch's speed", 1.6, "gpt2_124m"),
+                             ("tail over 1000 x 1024 elements, times PyTorch's speed", 5, "1000x1024")):
+        found.append(Goal(text, aim))
+        for case in [case for case in results.cases if case["model"] == model]:
+            seconds = tail_at_limit(results, case)
+            found[-1].add(f"fp32, {case['threads']} thread{'s' * (case['threads'] > 1)}", case["vs_torch"],
+                          [run["vs_torch"] for run in case["runs"]],
+                          {TRAFFIC: case["torch_us"] * 1e-6 / seconds} if seconds else {})
+    return [goal for goal in found if goal.measured]
 
 
 def goal_lines(results):
