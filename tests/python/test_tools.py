@@ -272,13 +272,12 @@ def test_demo(tmp_path):
         assert len(gs.read_log(path)) == 200
 
 
-def test_tensorboard(tmp_path):
+def test_tensorboard(tmp_path, pair):
     if importlib.util.find_spec("tensorboard") is None:
         with pytest.raises(ImportError, match="needs the tensorboard package"):
             gs.LogWriter(tmp_path / "log", tensorboard=tmp_path / "board")
         return
-    scaler = gs.GradScaler()
-    optimizer = gs.SGD([np.zeros(1, np.float32)], [np.zeros(1, np.float32)])
+    scaler, optimizer = gs.GradScaler(), gs.SGD(*pair())
     scaler.step_and_update(optimizer)
     with gs.LogWriter(tmp_path / "log", tensorboard=tmp_path / "board") as log:
         log.step(scaler, optimizer)
@@ -286,22 +285,17 @@ def test_tensorboard(tmp_path):
     assert b"gradscaler/scale" in data
 
 
-def log_with(writer, path):
-    scaler = gs.GradScaler(init_scale=8.0)
-    params, grads = [np.zeros(1, np.float32)], [np.ones(1, np.float32)]
-    optimizer = gs.SGD(params, grads)
-    with gs.LogWriter(path, writers=[writer]) as log:
-        for loss in (0.5, math.inf):
-            scaler.step_and_update(optimizer)
-            log.step(scaler, optimizer, loss=loss)
-
-
 @pytest.mark.filterwarnings("ignore")
-def test_run_of_wandb(tmp_path, monkeypatch):
+def test_run_of_wandb(tmp_path, monkeypatch, pair):
     wandb = library("wandb")
     monkeypatch.setenv("WANDB_SILENT", "true")
+    params, grads = pair()
+    scaler, optimizer = gs.GradScaler(init_scale=8.0), gs.SGD(params, grads)
     with wandb.init(mode="offline", dir=tmp_path, project="gradscaler") as run:
-        log_with(run, tmp_path / "log")
+        with gs.LogWriter(tmp_path / "log", writers=[run]) as log:
+            for loss in (0.5, math.inf):
+                scaler.step_and_update(optimizer)
+                log.step(scaler, optimizer, loss=loss)
         run.log({"loss": 1.0})
         assert run.summary["gradscaler/scale"] == 8.0 and run.summary["gradscaler/updates"] == 2.0
     with pytest.raises(TypeError, match=r"writers\[0\] is int; it must have add_scalar"):
