@@ -9,9 +9,8 @@ For every list of parameters, in turn and on the same tensors: `step` is optimiz
 they are; `new gradients` the same after zero_grad() and new ones, as in training; `tail` is unscaling, clip_grad_norm_,
 step and update under a GradScaler, for gradscaler with max_grad_norm= and its own GradScaler. The order
 changes from round to round.
-Before anything is timed, all are checked to take the same step; --verify does only that. --output adds to an existing
-file, so that models can be measured one by one; --tables prints its tables. Exit status 77: left out, a module is
-missing.
+Before anything is timed, all are checked to take the same step; --verify does only that. --tables prints the tables of
+an --output. Exit status 77: left out, a module is missing.
 """
 import argparse
 import json
@@ -172,9 +171,6 @@ def main():
         return
     torch.set_num_threads(THREADS)
     results = {"context": context(), "models": {}}
-    if arguments.output and arguments.output.exists():
-        with records.opened(arguments.output) as file:
-            results = json.load(file)
     rounds, seconds = (0, 0) if arguments.verify else (3, 1) if arguments.quick else (15, 30)
     for model in arguments.model or MODELS:
         found = measure(model, rounds, seconds)
