@@ -232,8 +232,6 @@ def test_wrong_devices_are_refused():
 
 def test_lists_refuse_what_the_library_refuses():
     values = np.zeros(6, np.float32)
-    with pytest.raises(gs.InvalidArgumentError, match="overlap"):
-        gs.TensorList([values[:4], values[3:]])
     whole = gs.as_tensor(values)
     with pytest.raises(gs.InvalidArgumentError, match="align"):
         gs.TensorList([(whole.address + 1, 2, "fp32")])
@@ -296,8 +294,6 @@ def test_one_array_mappings_and_names():
     assert len(gs.TensorList(np.ones((2, 3)))) == 1
     assert gs.TensorList({"w": np.ones(2), "b": np.ones(3)}).names == ["w", "b"]
     assert gs.TensorList([np.ones(2)], names=["x"]).names == ["x"]
-    with pytest.raises(ValueError, match="names has 1"):
-        gs.TensorList([np.ones(2), np.ones(2)], names=["x"])
     assert len(gs.TensorList([])) == 0
     assert len(gs.TensorList(iter([np.ones(2), np.zeros((0, 4))]))) == 2
 
