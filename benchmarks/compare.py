@@ -28,15 +28,14 @@ def cell(goal):
     if goal is None:
         return "not measured"
     values = [value for _, value in goal.measured]
-    misses = [(what, value) for what, value in goal.measured if value < goal.aims[-1]]
+    misses = [(what, value) for what, value in goal.measured if value < goal.aim]
     causes = [goal.cause_of_miss(what, value) for what, value in misses]
     span = f"{min(values):.2f}" if len(values) == 1 else f"{min(values):.2f} to {max(values):.2f}"
     if misses:
         span += f"; {len(misses)} of {len(values)} missed"
-    for cause, words in ((table.TRAFFIC, "as fast as their traffic allows"), (table.ARITHMETIC, "bound by arithmetic"),
-                         (table.PER_TENSOR, "bound by arithmetic for each tensor")):
+    for cause, word in ((table.TRAFFIC, "traffic"), (table.ARITHMETIC, "arithmetic"), (table.PER_TENSOR, "tensors")):
         if cause in causes:
-            span += f", {causes.count(cause)} {words}"
+            span += f", {causes.count(cause)} by {word}"
     return span
 
 
@@ -47,7 +46,7 @@ def side_by_side():
         found = {goal.text: goal for goal in table.goals(results)}
         columns[f"[{results.context['processor']}](../../benchmarks/results/{path.parent.name}), "
                 f"{results.context['date'][:10]}"] = found
-        aims.update({goal.text: goal.aims[-1] for goal in found.values()})
+        aims.update({goal.text: goal.aim for goal in found.values()})
     rows = [[text, f"{aim:g}"] + [cell(found.get(text)) for found in columns.values()] for text, aim in aims.items()]
     return "\n".join(table.table(["", "goal, at least", *columns], rows))
 

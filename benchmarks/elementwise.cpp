@@ -43,7 +43,10 @@ struct Flat {
   double bytes;
 };
 
-Contender in_place_reference(const Point &point) { return loop_reference(point, 0, 1, true); }
+/// A call that reads and writes the tensor, against a copy and a bare loop in place.
+void measure_in_place(benchmark::State &state, const Point &point, const Contender &subject) {
+  measure(state, {subject, copy_reference(point), loop_reference(point, 0, 1, true)});
+}
 
 void check(benchmark::State &state, const Point &point, DType dtype) {
   Flat flat(point, dtype);
@@ -64,7 +67,7 @@ void unscale(benchmark::State &state, const Point &point, DType dtype) {
     scaler.set_scale(scale);
     scaler.unscale(flat.list);
   };
-  measure(state, {contender("unscale", 2 * flat.bytes, call), copy_reference(point), in_place_reference(point)});
+  measure_in_place(state, point, contender("unscale", 2 * flat.bytes, call));
 }
 
 void scale(benchmark::State &state, const Point &point, DType dtype) {
@@ -74,7 +77,7 @@ void scale(benchmark::State &state, const Point &point, DType dtype) {
     factor = 1.0F / factor;
     gradscaler::ops::scale(context(point.threads), flat.tensor, flat.tensor, &factor);
   };
-  measure(state, {contender("scale", 2 * flat.bytes, call), copy_reference(point), in_place_reference(point)});
+  measure_in_place(state, point, contender("scale", 2 * flat.bytes, call));
 }
 
 void zero(benchmark::State &state, const Point &point, DType dtype) {
@@ -105,8 +108,7 @@ void clip_norm(benchmark::State &state, const Point &point, DType dtype) {
   const double norm = scaler.get_report_sync(flat.list).grad_norm / 2;
   const auto prepare = [&] { begin_clip(scaler, flat.list); };
   const auto call = [&] { scaler.clip_grad_norm(flat.list, norm); };
-  measure(state, {prepared_contender("clip_norm", 2 * flat.bytes, prepare, call), copy_reference(point),
-                  in_place_reference(point)});
+  measure_in_place(state, point, prepared_contender("clip_norm", 2 * flat.bytes, prepare, call));
 }
 
 void clip_value(benchmark::State &state, const Point &point, DType dtype) {
@@ -114,8 +116,7 @@ void clip_value(benchmark::State &state, const Point &point, DType dtype) {
   GradScaler scaler(context(point.threads), {.init_scale = 0.5F});
   const auto prepare = [&] { begin_clip(scaler, flat.list); };
   const auto call = [&] { scaler.clip_grad_value(flat.list, 0.5); };
-  measure(state, {prepared_contender("clip_value", 2 * flat.bytes, prepare, call), copy_reference(point),
-                  in_place_reference(point)});
+  measure_in_place(state, point, prepared_contender("clip_value", 2 * flat.bytes, prepare, call));
 }
 
 void diagnose(benchmark::State &state, const Point &point, DType dtype, bool histogram) {

@@ -3,10 +3,9 @@
 tensor, or of a NumPy array in a dry run. What is measured, and against what, is the benchmark's business."""
 import ctypes
 
-FP16, BF16, FP32 = 1, 2, 3
-SGD, ADAM, ADAMW, ADAGRAD, LION, LAMB = range(6)
+FP16, FP32 = 1, 3
+ADAMW = 2
 NORM_L2 = 2
-STATES = {SGD: 0, ADAM: 2, ADAMW: 2, ADAGRAD: 1, LION: 1, LAMB: 2}
 
 
 class Tensor(ctypes.Structure):
@@ -82,26 +81,16 @@ class Step:
                      ctypes.c_int32(len(states)), ctypes.byref(self.optimizer))
         library.call("scaler_create", library.context, None, ctypes.byref(self.scaler))
 
-    def check(self, stream):
-        self.library.call("scaler_check", self.scaler, self.grads, stream)
-        self.library.call("scaler_discard", self.scaler, None)
-
     def apply(self, stream):
         self.library.call("optimizer_step", self.optimizer, stream)
 
     def tail(self, stream, max_norm=1.0):
-        if max_norm is not None:
-            self.library.call("scaler_clip_grad_norm", self.scaler, self.grads, ctypes.c_double(max_norm),
-                              ctypes.c_int32(NORM_L2), stream)
+        self.library.call("scaler_clip_grad_norm", self.scaler, self.grads, ctypes.c_double(max_norm),
+                          ctypes.c_int32(NORM_L2), stream)
         self.library.call("scaler_step_and_update", self.scaler, self.optimizer, stream)
 
     def set_scale(self, value, stream):
         self.library.call("scaler_set_scale", self.scaler, ctypes.c_float(value), stream)
-
-    def scale(self, stream):
-        value = ctypes.c_float()
-        self.library.call("scaler_get_scale_sync", self.scaler, ctypes.byref(value), stream)
-        return value.value
 
     def close(self):
         handle = self.library.handle

@@ -44,15 +44,12 @@ Shapes resnet50() {
 
 /// 148 tensors, 124,439,808 parameters.
 Shapes gpt2_124m() {
-  constexpr int64_t kWidth = 768;
-  Shapes shapes{50257 * kWidth, 1024 * kWidth};
+  constexpr int64_t w = 768;
+  Shapes shapes{50257 * w, 1024 * w};
   for (int layer = 0; layer < 12; ++layer) {
-    shapes.insert(shapes.end(), {kWidth, kWidth});
-    shapes.insert(shapes.end(), {kWidth * 3 * kWidth, 3 * kWidth, kWidth * kWidth, kWidth});
-    shapes.insert(shapes.end(), {kWidth, kWidth});
-    shapes.insert(shapes.end(), {kWidth * 4 * kWidth, 4 * kWidth, 4 * kWidth * kWidth, kWidth});
+    shapes.insert(shapes.end(), {w, w, 3 * w * w, 3 * w, w * w, w, w, w, 4 * w * w, 4 * w, 4 * w * w, w});
   }
-  shapes.insert(shapes.end(), {kWidth, kWidth});
+  shapes.insert(shapes.end(), {w, w});
   return shapes;
 }
 

@@ -75,7 +75,7 @@ def unpack(columns):
         run = {k: v[i] if isinstance(v, list) else v for k, v in columns.items()}
         run = {k: float(v) if isinstance(v, int) else v for k, v in run.items() if v is not None}
         references = {f"vs_{match[1]}" for k in run if (match := re.match(r"(.+)_(GBps|us)$", k))}
-        yield run | {name: value for name in references - run.keys() if (value := derived(run, name))}
+        yield run | {name: value for name in sorted(references - run.keys()) if (value := derived(run, name))}
 
 
 def opened(path, mode="rt"):
@@ -128,17 +128,3 @@ def text(context, runs, peers):
         _, cases = pack([(f"{case['model']} {case['threads']}", None, case) for case in peers["cases"]])
         out += f',\n"peers": {json.dumps(about)[:-1]}, "cases": {{\n{lines_of(cases)}\n}}}}'
     return out + "}\n"
-
-
-def merge(raw, part):
-    """Adds a later run's benchmarks. Those that are measured again are replaced, and noted in the context."""
-    names = {canonical(b["name"]) for b in part["benchmarks"]}
-    kept_runs = [b for b in raw["benchmarks"] if canonical(b["name"]) not in names]
-    replaced = {canonical(b["name"]) for b in raw["benchmarks"]} & names
-    if replaced:
-        raw["context"].setdefault("again", []).append(
-            {"date": part["context"]["date"], "gradscaler": part["context"]["gradscaler"],
-             "benchmarks": len(replaced), "groups": sorted({key.split("/")[0] for key, _, _ in replaced})})
-    order = {canonical(b["name"]): i for i, b in enumerate(raw["benchmarks"])}
-    raw["benchmarks"] = sorted(kept_runs + part["benchmarks"],
-                               key=lambda b: order.get(canonical(b["name"]), len(order)))

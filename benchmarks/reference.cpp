@@ -260,39 +260,34 @@ std::vector<Contender> read_forms(char *data, int64_t bytes, int threads) {
   return forms;
 }
 
-/// The C library's function; past the caches in one stream and in four.
-constexpr int kStoreStreams[] = {0, 1, 4};
-
-std::vector<Contender> copy_forms(char *from, int64_t bytes, int threads) {
-  const int64_t half = bytes / 2;
-  char *to = from + half + Workspace::kSkewBytes;
+/// Writes `bytes` copied from `from`, or zeros if it is NULL: by the C library's function, and past the caches in one
+/// stream and in four.
+std::vector<Contender> store_forms(const char *name, double counted, char *to, const char *from, int64_t bytes,
+                                   int threads) {
   std::vector<Contender> forms;
-  for (const int streams : kStoreStreams) {
+  for (const int streams : {0, 1, 4}) {
     if (streams > 0 && !can_store_past_caches()) continue;
-    forms.push_back(in_parts("copy", static_cast<double>(bytes), half, threads, [=](int64_t offset, int64_t n) {
-      if (streams == 0) {
-        std::memcpy(to + offset, from + offset, static_cast<std::size_t>(n));
+    forms.push_back(in_parts(name, counted, bytes, threads, [=](int64_t offset, int64_t n) {
+      const char *source = from == nullptr ? nullptr : from + offset;
+      if (streams > 0) {
+        store_past_caches(to + offset, source, n, streams);
+      } else if (source != nullptr) {
+        std::memcpy(to + offset, source, static_cast<std::size_t>(n));
       } else {
-        store_past_caches(to + offset, from + offset, n, streams);
+        std::memset(to + offset, 0, static_cast<std::size_t>(n));
       }
     }));
   }
   return forms;
 }
 
+std::vector<Contender> copy_forms(char *from, int64_t bytes, int threads) {
+  return store_forms("copy", static_cast<double>(bytes), from + bytes / 2 + Workspace::kSkewBytes, from, bytes / 2,
+                     threads);
+}
+
 std::vector<Contender> fill_forms(char *to, int64_t bytes, int threads) {
-  std::vector<Contender> forms;
-  for (const int streams : kStoreStreams) {
-    if (streams > 0 && !can_store_past_caches()) continue;
-    forms.push_back(in_parts("fill", static_cast<double>(bytes), bytes, threads, [=](int64_t offset, int64_t n) {
-      if (streams == 0) {
-        std::memset(to + offset, 0, static_cast<std::size_t>(n));
-      } else {
-        store_past_caches(to + offset, nullptr, n, streams);
-      }
-    }));
-  }
-  return forms;
+  return store_forms("fill", static_cast<double>(bytes), to, nullptr, bytes, threads);
 }
 
 template <int Reads, int Writes, bool InPlace>

@@ -2,14 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the results of a benchmark run readable.
 
-  benchmarks/table.py RAW.json... [--runs RUN.json...] [--peers PEERS.json...] [--into DIR] [--tables]
+  benchmarks/table.py RAW.json [--runs RUN.json...] [--peers PEERS.json...] [--into DIR] [--tables]
 
-RAW.json is the output of gradscaler_bench, or a cpu.json.xz made of it. Further RAW.json add benchmarks or replace
-those of the same name; the tables name the replaced ones. RUN.json are more runs of some of these benchmarks; the
-tables show their medians. PEERS.json is the output of torch_tail.py, one for each run. The script prints whether the
-goals are met, or with --tables all tables in Markdown. It writes cpu.json.xz (the numbers of all runs, see records.py)
-into DIR. `--slug` only prints a name for this machine's processor, for DIR; `--filter` only prints the benchmarks that
-the goals name, for --benchmark_filter.
+RAW.json is the output of gradscaler_bench, or a cpu.json.xz made of it. RUN.json are more runs of some of its
+benchmarks; the tables show their medians. PEERS.json is the output of torch_tail.py, one for each run. The script
+prints whether the goals are met, or with --tables all tables in Markdown. It writes cpu.json.xz (the numbers of all
+runs, see records.py) into DIR. `--slug` only prints a name for this machine's processor, for DIR; `--filter` only
+prints the benchmarks that the goals name, for --benchmark_filter.
 """
 import argparse
 import json
@@ -103,8 +102,8 @@ PER_TENSOR = "what a tensor adds in cache"  # likewise, for many small ones
 
 
 class Goal:
-    def __init__(self, text, aims):
-        self.text, self.aims = text, aims  # aims: the first goal, then any higher ones
+    def __init__(self, text, aim):
+        self.text, self.aim = text, aim
         self.measured = []  # (what, value)
         self.spans = {}  # what: the least and the greatest of several runs
         self.limits = {}  # what: (name of the limit, the value that a call as fast as the limit would have)
@@ -120,15 +119,15 @@ class Goal:
     def cause_of_miss(self, what, value):
         """The limit that explains a miss, being below what is asked for and reached by the call; else None."""
         name, limit = self.limits.get(what, (None, 0))
-        return name if limit < self.aims[-1] and value >= AT_LIMIT * limit else None
+        return name if limit < self.aim and value >= AT_LIMIT * limit else None
 
     def lines(self):
-        """One line a measurement, with its limit, and `met` or `missed` for each aim."""
+        """One line a measurement, with its limit, and `met` or `missed`."""
         for what, value in self.measured:
             name, limit = self.limits.get(what, ("", 0))
-            yield (self.text, what, f"{value:.2f}" + self.spans.get(what, ""), ", ".join(
-                f">= {aim:g}: {'met' if value >= aim else 'missed'}" for aim in self.aims),
-                f"{limit:.2f} ({name})" if name else "", f"{value / limit:.2f}" if name else "")
+            yield (self.text, what, f"{value:.2f}" + self.spans.get(what, ""),
+                   f">= {self.aim:g}: {'met' if value >= self.aim else 'missed'}",
+                   f"{limit:.2f} ({name})" if name else "", f"{value / limit:.2f}" if name else "")
 
 
 def limits_of(results, key, threads, row, reference):
@@ -165,56 +164,45 @@ def tail_at_limit(results, case):
 
 def goals(results):
     largest = results.sizes[-1] if results.sizes else 0
-    stat = Goal(f"check, {size_text(largest)}, against the best plain read", [0.85, 0.95])
-    huge = "in huge pages, "
-    apply = Goal(f"AdamW apply, {size_text(largest)}, against the best copy", [1.0])
-    apply_huge = Goal(f"AdamW apply, {huge}{size_text(largest)}, against the best copy in them", [1.15])
-    check_huge = Goal(f"check, {huge}{size_text(largest)}, against the best plain read in them", [0.95])
-    elementwise = Goal(f"element-wise operations, {size_text(largest)}, against the best copy", [0.95])
-    loop = Goal(f"element-wise operations, {size_text(largest)}, against a bare loop of the same reads and writes",
-                [0.95])
-    zero = Goal(f"zeroing gradients, {size_text(largest)}, against the best fill", [0.95])
-    diagnose = Goal(f"diagnosis, {size_text(largest)}, against the best plain read", [0.6])
-    histogram = Goal(f"diagnosis with histogram, {size_text(largest)}, against the best plain read", [0.3])
-    small = Goal("tail over 10000 x 64 elements, against one flat tensor of the same bytes", [0.5, 0.85])
+    size = size_text(largest)
     dtypes = ("fp16", "bf16", "fp32")
     operations = [key for first in OPERATIONS for key in results.keys(first)]
-    for goal, keys, counter, log2 in (
-            (stat, [f"check/{d}" for d in dtypes], "vs_read", largest),
-            (check_huge, [f"huge/check/{d}" for d in dtypes], "vs_read", largest),
-            (apply, [f"step/adamw/{name}" for name in LAYOUTS], COPY, largest),
-            (apply_huge, [f"huge/step/adamw/{name}" for name in LAYOUTS], COPY, largest),
-            (elementwise, operations, COPY, largest),
-            (loop, operations, "vs_loop", largest),
-            (zero, results.keys("zero"), "vs_fill", largest),
-            (diagnose, results.keys("diagnose"), "vs_read", largest),
-            (histogram, results.keys("histogram"), "vs_read", largest),
-            (small, ["model/10000x64/fp32", "model/10000x64/fp16_master"], "vs_flat", None)):
+    found = []
+    for text, aim, keys, counter in (
+            (f"check, {size}, against the best plain read", 0.95, [f"check/{d}" for d in dtypes], "vs_read"),
+            (f"check, in huge pages, {size}, against the best plain read in them", 0.95,
+             [f"huge/check/{d}" for d in dtypes], "vs_read"),
+            (f"AdamW apply, {size}, against the best copy", 1.0, [f"step/adamw/{name}" for name in LAYOUTS], COPY),
+            (f"AdamW apply, in huge pages, {size}, against the best copy in them", 1.15,
+             [f"huge/step/adamw/{name}" for name in LAYOUTS], COPY),
+            (f"element-wise operations, {size}, against the best copy", 0.95, operations, COPY),
+            (f"element-wise operations, {size}, against a bare loop of the same reads and writes", 0.95, operations,
+             "vs_loop"),
+            (f"zeroing gradients, {size}, against the best fill", 0.95, results.keys("zero"), "vs_fill"),
+            (f"diagnosis, {size}, against the best plain read", 0.6, results.keys("diagnose"), "vs_read"),
+            (f"diagnosis with histogram, {size}, against the best plain read", 0.3, results.keys("histogram"),
+             "vs_read"),
+            ("tail over 10000 x 64 elements, against one flat tensor of the same bytes", 0.85,
+             ["model/10000x64/fp32", "model/10000x64/fp16_master"], "vs_flat")):
+        found.append(Goal(text, aim))
         for key in keys:
             for threads in results.threads:
-                row = results.find(key, threads, log2)
+                row = results.find(key, threads, None if counter == "vs_flat" else largest)
                 if row and counter in row.raw:
-                    what = key if goal in (elementwise, loop) else key.split("/")[-1]
-                    goal.add(f"{what}, {threads} thread{'s' * (threads > 1)}", row[counter],
-                             [run[counter] for run in row.runs],
-                             limits_of(results, key, threads, row, counter.removeprefix("vs_")) if log2 else
-                             limits_of_small(results, key, threads, row))
-    peers = [Goal("tail of GPT-2 124M, times PyTorch's speed", [1.6]),
-             Goal("tail over 1000 x 1024 elements, times PyTorch's speed", [5]),
-             Goal("tail of GPT-2 124M, times the speed of NumPy in blocks", [3])]
-    compared = [("gpt2_124m", "vs_torch"), ("1000x1024", "vs_torch"), ("gpt2_124m", "vs_numpy")]
-    for goal, (model, counter) in zip(peers, compared, strict=True):
-        for case in results.cases:
-            if counter == "vs_numpy" and "numpy_block" not in results.peers:
-                continue  # older results, against NumPy over whole arrays
-            if case["model"] == model and counter in case:
-                limits = {}
-                if seconds := tail_at_limit(results, case):
-                    limits[TRAFFIC] = case[counter.removeprefix("vs_") + "_us"] * 1e-6 / seconds
-                goal.add(f"fp32, {case['threads']} thread{'s' * (case['threads'] > 1)}", case[counter],
-                         [run[counter] for run in case["runs"]], limits)
-    own = [stat, check_huge, apply, apply_huge, elementwise, loop, zero, diagnose, histogram, small]
-    return [g for g in own + peers if g.measured]
+                    what = key if keys is operations else key.split("/")[-1]
+                    found[-1].add(f"{what}, {threads} thread{'s' * (threads > 1)}", row[counter],
+                                  [run[counter] for run in row.runs],
+                                  limits_of_small(results, key, threads, row) if counter == "vs_flat" else
+                                  limits_of(results, key, threads, row, counter.removeprefix("vs_")))
+    for text, aim, model in (("tail of GPT-2 124M, times PyTorch's speed", 1.6, "gpt2_124m"),
+                             ("tail over 1000 x 1024 elements, times PyTorch's speed", 5, "1000x1024")):
+        found.append(Goal(text, aim))
+        for case in [case for case in results.cases if case["model"] == model]:
+            seconds = tail_at_limit(results, case)
+            found[-1].add(f"fp32, {case['threads']} thread{'s' * (case['threads'] > 1)}", case["vs_torch"],
+                          [run["vs_torch"] for run in case["runs"]],
+                          {TRAFFIC: case["torch_us"] * 1e-6 / seconds} if seconds else {})
+    return [goal for goal in found if goal.measured]
 
 
 def goal_lines(results):
@@ -228,14 +216,11 @@ def machine(results):
     lines = [f"- {c.get('processor', 'unknown processor')}, {c['num_cpus']} processors; {caches}",
              f"- {c['gradscaler']}", f"- {c['date'][:10]}, {c['mode']} run, load average at the start "
              f"{c['load_avg'][0]:.1f}, transparent huge pages: {c['transparent_hugepages']}"]
-    for again in c.get("again", []):
-        lines.append(f"- measured again on {again['date'][:16].replace('T', ', ')}, {again['gradscaler']}: "
-                     f"{again['benchmarks']} benchmarks of {', '.join(again['groups'])}")
     runs = max(len(r.runs) for r in results.all)
     if runs > 1:
         lines.append(f"- the benchmarks of goals ran {runs} times, each in a new process; here are the medians")
     if results.peers:
-        lines.append(f"- PyTorch {results.peers['torch']}, NumPy {results.peers['numpy']}")
+        lines.append(f"- PyTorch {results.peers['torch']}")
     return lines + [""]
 
 
@@ -258,7 +243,7 @@ def markdown(results):
     out = ["# CPU results", "",
            "Made by `scripts/bench`; [benchmarks/README.md](../../README.md) describes the measurements.",
            ""] + machine(results)
-    out += ["## Goals", ""] + table(["goal", "case", "measured", "aims", "limit", "of the limit"],
+    out += ["## Goals", ""] + table(["goal", "case", "measured", "aim", "limit", "of the limit"],
                                          goal_lines(results))
     if results.sizes:
         out += [f"## All, at {size_text(results.sizes[-1])}", ""] + all_rows(results)
@@ -290,7 +275,7 @@ def slug():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("raw", nargs="*", type=pathlib.Path)
+    parser.add_argument("raw", nargs="?", type=pathlib.Path)
     parser.add_argument("--runs", nargs="*", type=pathlib.Path, default=[])
     parser.add_argument("--peers", nargs="*", type=pathlib.Path, default=[])
     parser.add_argument("--into", type=pathlib.Path)
@@ -303,9 +288,7 @@ def main():
         return
     if not arguments.raw:
         parser.error("RAW.json is missing")
-    raw, *more = [records.load(path) for path in arguments.raw]
-    for part in more:
-        records.merge(raw, part)
+    raw = records.load(arguments.raw)
     for path in arguments.runs:
         raw["benchmarks"] += json.loads(path.read_text())["benchmarks"]
     peers, *later = [json.loads(path.read_text()) for path in arguments.peers] or [None]
@@ -316,8 +299,8 @@ def main():
     if arguments.tables:
         print(markdown(results))
         return
-    for goal, what, value, aims, limit, of_limit in goal_lines(results):
-        print(f"{goal}: {what}: {value} ({aims})" + (f"; limit {limit}, {of_limit} of it" if limit else ""))
+    for goal, what, value, aim, limit, of_limit in goal_lines(results):
+        print(f"{goal}: {what}: {value} ({aim})" + (f"; limit {limit}, {of_limit} of it" if limit else ""))
     if arguments.into:
         arguments.into.mkdir(parents=True, exist_ok=True)
         text = records.text(results.context, [run for row in results.all for run in row.runs], results.peers)

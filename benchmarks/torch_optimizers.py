@@ -9,9 +9,8 @@ For every list of parameters, in turn and on the same tensors: `step` is optimiz
 they are; `new gradients` the same after zero_grad() and new ones, as in training; `tail` is unscaling, clip_grad_norm_,
 step and update under a GradScaler, for gradscaler with max_grad_norm= and its own GradScaler. The order
 changes from round to round.
-Before anything is timed, all are checked to take the same step; --verify does only that. --output adds to an existing
-file, so that models can be measured one by one; --tables prints its tables. Exit status 77: left out, a module is
-missing.
+Before anything is timed, all are checked to take the same step; --verify does only that. --tables prints the tables of
+an --output. Exit status 77: left out, a module is missing.
 """
 import argparse
 import json
@@ -35,8 +34,6 @@ import table  # noqa: E402
 from torch_tail import MODELS  # noqa: E402
 
 THREADS, SCALE, MAX_NORM = 2, 2.0, 1.0
-# Parameter, gradient and both moments are read, all but the gradient written.
-STEP_BYTES = 28
 AIMS = {"1000x1024": 8.0, "10000x64": 8.0, "resnet50": 1.5, "gpt2_124m": 1.5}
 CASES = ("step", "new gradients", "tail")
 SIDES = ("gradscaler", "torch fused", "torch foreach")
@@ -108,8 +105,6 @@ def measure(name, rounds, seconds):
     verify(sides, params, values)
     if not rounds:
         return None
-    # What the memory gives at the same time: numbers that are read and written back where they are.
-    memory, in_place = torch.ones(1 << 26), []
     found = {case: {side.name: [] for side in sides} for case in CASES}
     end = time.perf_counter() + seconds
     for round_number in range(rounds):
@@ -126,12 +121,9 @@ def measure(name, rounds, seconds):
                 begin = time.perf_counter()
                 act()
                 found[case][side.name].append(round((time.perf_counter() - begin) * 1e3, 4))
-        begin = time.perf_counter()
-        memory.mul_(1.0)
-        in_place.append(2 * memory.nbytes / 1e9 / (time.perf_counter() - begin))
         if time.perf_counter() > end and round_number >= 2:
             break
-    return found, round(max(in_place), 1)
+    return found
 
 
 def context():
@@ -151,33 +143,18 @@ def tables(results):
              f" {found.get('OMP_WAIT_POLICY') or 'not set'}",
              f"- {found['gradscaler']}", *([f"- {found['earlier']}"] if "earlier" in found else []), "",
              "Milliseconds: the median of the rounds, the fastest in parentheses;"
-             " and how many times as fast `gradscaler.torch.AdamW` is, by medians. GB/s: of a step, which moves"
-             f" {STEP_BYTES} bytes a parameter, ours and fused; and of PyTorch multiplying a large tensor in place in"
-             " the same rounds.", "",
-             "| parameters | what | gradscaler | fused | foreach | fused / ours | foreach / ours | GB/s | aim |",
-             "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"]
+             " and how many times as fast `gradscaler.torch.AdamW` is, by medians.", "",
+             "| parameters | what | gradscaler | fused | foreach | fused / ours | foreach / ours | aim |",
+             "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |"]
     for model, cases in results["models"].items():
         for case, times in cases.items():
             middle = {side: statistics.median(times[side]) for side in SIDES}
             shown = [f"{middle[side]:.2f} ({min(times[side]):.2f})" for side in SIDES]
             ours, fused = middle["gradscaler"], middle["torch fused"]
             shown += [f"{middle[side] / ours:.2f}" for side in SIDES[1:]]
-            moved = STEP_BYTES * sum(MODELS[model]) / 1e6
-            speeds = [moved / ours, moved / fused, results["memory in GB/s"][model]]
-            shown.append("" if case == "tail" else ", ".join(f"{speed:.0f}" for speed in speeds))
             met = "met" if min(fused, middle["torch foreach"]) / ours >= AIMS[model] else "missed"
             lines.append(f"| {model} | {case} | " + " | ".join(shown) + f" | >= {AIMS[model]:g}: {met} |")
     return "\n".join(lines) + "\n"
-
-
-def compact(results):
-    """One case a line."""
-    models = ",\n".join(f"{json.dumps(model)}: {{\n" + ",\n".join(f"{json.dumps(case)}: {json.dumps(times)}"
-                                                                  for case, times in cases.items()) + "\n}"
-                        for model, cases in results["models"].items())
-    context = json.dumps(results["context"], indent=1)
-    memory = json.dumps(results["memory in GB/s"])
-    return f'{{"context": {context},\n"memory in GB/s": {memory},\n"models": {{\n{models}\n}}}}\n'
 
 
 def main():
@@ -193,18 +170,15 @@ def main():
             print(tables(json.load(file)))
         return
     torch.set_num_threads(THREADS)
-    results = {"context": context(), "memory in GB/s": {}, "models": {}}
-    if arguments.output and arguments.output.exists():
-        with records.opened(arguments.output) as file:
-            results = json.load(file)
+    results = {"context": context(), "models": {}}
     rounds, seconds = (0, 0) if arguments.verify else (3, 1) if arguments.quick else (15, 30)
     for model in arguments.model or MODELS:
         found = measure(model, rounds, seconds)
         if found:
-            results["models"][model], results["memory in GB/s"][model] = found
+            results["models"][model] = found
     if arguments.output and not arguments.verify:
         with records.opened(arguments.output, "wt") as file:
-            file.write(compact(results))
+            json.dump(results, file)
     print("the same steps" if arguments.verify else tables(results))
 
 

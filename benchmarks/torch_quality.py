@@ -131,7 +131,6 @@ def main():
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--row", action="append", choices=ROWS)
-    parser.add_argument("--no-freeze", action="store_true")
     parser.add_argument("--output", type=pathlib.Path)
     parser.add_argument("--tables", type=pathlib.Path)
     arguments = parser.parse_args()
@@ -164,7 +163,7 @@ def main():
                 runs[seed] = round(train(row, int(seed), arguments.steps), 4)
                 keep()
     for row in rows:
-        if row not in results["freeze"] and not arguments.no_freeze:
+        if row not in results["freeze"]:
             results["freeze"][row] = freeze(row)
             keep()
     print(tables(results))

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory and time of AdamW through PyTorch on the CPU by the format of its state, beside torchao's and bitsandbytes'.
 
-  benchmarks/torch_state.py [--quick] [--model NAME...] [--row NAME...] [--rounds N] [--output state.json.xz]
+  benchmarks/torch_state.py [--model NAME...] [--row NAME...] [--rounds N] [--output state.json.xz]
   benchmarks/torch_state.py --tables state.json.xz
 
 Each measurement is a process with bf16 weights and gradients, fp32 ones where the row says so; the processes of all
@@ -137,7 +137,6 @@ def tables(results):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one round of 1000x1024")
     parser.add_argument("--model", action="append", choices=MODELS)
     parser.add_argument("--row", action="append", choices=ROWS)
     parser.add_argument("--rounds", type=int, default=5)
@@ -153,8 +152,6 @@ def main():
     if arguments.one:
         print(json.dumps(measure(arguments.one, arguments.model[0], arguments.seconds)))
         return
-    if arguments.quick:
-        arguments.model, arguments.rounds, arguments.seconds = arguments.model or ["1000x1024"], 1, 0.1
     models = arguments.model or ["1000x1024", "gpt2_124m"]
     results = {"context": {"processor": table.processor(), "threads": THREADS, "versions": versions(),
                            "load average": round(os.getloadavg()[0], 1), "date": time.strftime("%Y-%m-%d")},

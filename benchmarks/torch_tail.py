@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The whole tail of a mixed-precision step against PyTorch and NumPy on the CPU, in one process and in turn.
+"""The whole tail of a mixed-precision step against PyTorch on the CPU, in one process and in turn.
 
   benchmarks/torch_tail.py [--library build/bench/lib/libgradscaler.so.1] [--quick | --verify] [--output peers.json]
 
-All three take an AdamW step with unscaling and clipping on the same fp32 arrays: PyTorch by
-_amp_foreach_non_finite_check_and_unscale_, clip_grad_norm_, its fused AdamW and _amp_update_scale_; NumPy by
-operations in place and with out=, block by block; the library by gsc_scaler_clip_grad_norm and
-gsc_scaler_step_and_update. Unscaling doubles the gradients and clipping takes them back to their norm, so every step
-finds the same. Before anything is timed, all three are checked to take the same step; --verify does only that. Exit
-status 77: left out, with the reason, because a module is missing.
+Both take an AdamW step with unscaling and clipping on the same fp32 arrays: PyTorch by
+_amp_foreach_non_finite_check_and_unscale_, clip_grad_norm_, its fused AdamW and _amp_update_scale_; the library by
+gsc_scaler_clip_grad_norm and gsc_scaler_step_and_update. Unscaling doubles the gradients and clipping takes them back
+to their norm, so every step finds the same. Before anything is timed, both are checked to take the same step; --verify
+does only that. Exit status 77: left out, because PyTorch is missing.
 """
 import argparse
 import json
@@ -18,10 +17,9 @@ import sys
 import time
 
 try:
-    import numpy
     import torch
-except ImportError as error:
-    print(f"torch_tail: left out, there is no module {error.name}")
+except ImportError:
+    print("torch_tail: left out, there is no module torch")
     sys.exit(77)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -31,9 +29,6 @@ import shapes  # noqa: E402
 
 LR, BETA1, BETA2, EPS, WEIGHT_DECAY = 1e-3, 0.9, 0.999, 1e-8, 1e-2
 SCALE = 0.5
-NUMPY_BLOCK = 1 << 17  # elements: a block of every array and both scratch arrays stay in a third-level cache
-
-
 MODELS = {"1000x1024": shapes.SETS["1000 x 1024"], "10000x64": shapes.SETS["10000 x 64"],
           "resnet50": shapes.SETS["ResNet-50"], "gpt2_124m": shapes.SETS["GPT-2 124M"]}
 
@@ -81,49 +76,8 @@ class Torch:
         torch._amp_update_scale_(self.scale, self.tracker, self.found_inf, 2.0, 0.5, 2**30)
 
 
-class NumPy:
-    def __init__(self, arrays):
-        self.norm, self.steps = arrays.norm, 0
-        lists = (arrays.params, arrays.grads, arrays.exp_avg, arrays.exp_avg_sq)
-        whole = [tuple(t.detach().numpy() for t in row) for row in zip(*lists, strict=True)]
-        self.tensors = [tuple(a[i:i + NUMPY_BLOCK] for a in row) for row in whole
-                        for i in range(0, row[0].size, NUMPY_BLOCK)]
-        self.scratch = numpy.empty(NUMPY_BLOCK, numpy.float32), numpy.empty(NUMPY_BLOCK, numpy.float32)
-
-    def step(self):
-        finite, total = True, 0.0
-        for _, g, _, _ in self.tensors:
-            g *= numpy.float32(1 / SCALE)
-            squares = float(numpy.dot(g, g))
-            finite = finite and (numpy.isfinite(squares) or bool(numpy.isfinite(g).all()))
-            total += squares
-        if not finite:
-            return
-        clip = numpy.float32(min(1.0, self.norm / (total**0.5 + 1e-6)))
-        self.steps += 1
-        step_size = numpy.float32(LR / (1 - BETA1**self.steps))
-        root = numpy.float32((1 - BETA2**self.steps)**0.5)
-        for p, g, m, v in self.tensors:
-            a, b = self.scratch[0][:p.size], self.scratch[1][:p.size]
-            g *= clip
-            p *= numpy.float32(1 - LR * WEIGHT_DECAY)
-            m *= numpy.float32(BETA1)
-            numpy.multiply(g, numpy.float32(1 - BETA1), out=a)
-            m += a
-            v *= numpy.float32(BETA2)
-            numpy.multiply(g, g, out=a)
-            a *= numpy.float32(1 - BETA2)
-            v += a
-            numpy.sqrt(v, out=b)
-            b /= root
-            b += numpy.float32(EPS)
-            numpy.divide(m, b, out=a)
-            a *= step_size
-            p -= a
-
-
 class Arrays:
-    """Parameters, gradients and state, which all three work on in turn."""
+    """Parameters, gradients and state, which both work on in turn."""
 
     def __init__(self, shapes):
         generator = torch.Generator().manual_seed(1)
@@ -137,15 +91,14 @@ class Arrays:
 def verify(path):
     """Two steps of each from the same start must end at the same parameters."""
     results = []
-    for make in (lambda a: Ours(path, a, 1), Torch, NumPy):
+    for make in (lambda a: Ours(path, a, 1), Torch):
         arrays = Arrays([1, 63, 1024, 40000])
         contender = make(arrays)
         for _ in range(2):
             contender.step()
         results.append(torch.cat([p.detach() for p in arrays.params]))
-    for name, result in zip(("PyTorch", "NumPy"), results[1:], strict=True):
-        if not torch.allclose(results[0], result, rtol=1e-5, atol=1e-6):
-            sys.exit(f"torch_tail: the library and {name} do not take the same step")
+    if not torch.allclose(*results, rtol=1e-5, atol=1e-6):
+        sys.exit("torch_tail: the library and PyTorch do not take the same step")
 
 
 def seconds_of(contender, calls):
@@ -177,27 +130,22 @@ def main():
     verify(arguments.library)
     if arguments.verify:
         return
-    result = {"torch": torch.__version__, "numpy": numpy.__version__, "numpy_block": NUMPY_BLOCK,
-              "gradscaler": library.Library(arguments.library).build_info(), "cases": []}
+    result = {"torch": torch.__version__, "gradscaler": library.Library(arguments.library).build_info(), "cases": []}
     for model, counts in MODELS.items():
         arrays = Arrays(counts)
         for threads in (1, 2):
             torch.set_num_threads(threads)
             contenders = {"gradscaler": Ours(arguments.library, arrays, threads), "torch": Torch(arrays)}
-            if threads == 1:  # NumPy's array operations have one thread
-                contenders["numpy"] = NumPy(arrays)
             for contender in contenders.values():
                 contender.step()
             seconds = compare(contenders, 3 if arguments.quick else 7, 0.01)
-            ratios = {name: s / seconds["gradscaler"] for name, s in seconds.items() if name != "gradscaler"}
+            ours, theirs = seconds.values()
             contenders["gradscaler"].close()
-            case = {"model": model, "tensors": len(counts), "parameters": sum(counts), "threads": threads}
-            case.update({f"{name}_us": s * 1e6 for name, s in seconds.items()})
-            case.update({f"vs_{name}": ratio for name, ratio in ratios.items()})
-            result["cases"].append(case)
-            print(f"{model}, {threads} thread(s): " + ", ".join(
-                f"{name} {s * 1e3:.3f} ms" + (f" ({ratios[name]:.2f}x)" if name in ratios else "")
-                for name, s in seconds.items()), flush=True)
+            result["cases"].append({"model": model, "tensors": len(counts), "parameters": sum(counts),
+                                    "threads": threads, "gradscaler_us": ours * 1e6, "torch_us": theirs * 1e6,
+                                    "vs_torch": theirs / ours})
+            print(f"{model}, {threads} thread(s): gradscaler {ours * 1e3:.3f} ms, torch {theirs * 1e3:.3f} ms"
+                  f" ({theirs / ours:.2f}x)", flush=True)
     if arguments.output:
         arguments.output.write_text(json.dumps(result, indent=1) + "\n")
 

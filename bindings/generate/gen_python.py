@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python: the words for enumerations and the optimizers, which the build makes, and the fields of options, reports and
-states. Part of scripts/gen-api."""
+"""Python: the words for enumerations, the fields of options, reports and states, and the optimizers, in modules that
+the build makes. Part of scripts/gen-api."""
 import re
 import textwrap
 
 import header
 
-FOLDER = "bindings/python/gradscaler"
 TYPES = {"float": "float", "double": "float", "int32_t": "int", "int64_t": "int"}
 # Those whose names are arguments in Python. Its dtypes and norms are NumPy's and PyTorch's, its optimizers are classes.
 IN_PYTHON = {"HysteresisRefill", "GrowthTiming", "FloorAction", "Preset", "DeviceType", "CpuTarget"}
@@ -81,36 +80,26 @@ def keywords(struct):
     return lines
 
 
+def names(title, comment, found):
+    line = f"{title} = ({', '.join(found)})"
+    return [comment, *textwrap.wrap(line, header.WIDTH, subsequent_indent=" " * (len(title) + 4))]
+
+
 def tables(struct):
     """The names of the arguments by what they are."""
-    def names(title, comment, found):
-        line = f"{title} = ({', '.join(found)})"
-        return [comment, *textwrap.wrap(line, header.WIDTH, subsequent_indent=" " * (len(title) + 4))]
-
     plain = [field for field in struct.fields if not field.enum and not field.boolean]
-    lines = ["# Arguments that are words.", "_WORDS = {"]
+    lines = ["#: Arguments that are words.", "WORDS = {"]
     lines += [f'    "{field.name}": {header.constant_name(field.enum.name)},' for field in struct.fields if field.enum]
     lines += ["}"]
-    lines += names("_INTEGERS", "# 32-bit integers.", [f'"{f.name}"' for f in plain if f.ctype == "int32_t"])
-    lines += names("_REALS", "# Numbers.", [f'"{f.name}"' for f in plain if f.ctype != "int32_t"])
-    lines += names("_SCALES", "# Of these the fp32.", [f'"{f.name}"' for f in plain if f.ctype == "float"])
-    lines += names("_LIMITS", "# Of these the ones that may be None, the library's 0.",
+    lines += names("INTEGERS", "#: 32-bit integers.", [f'"{f.name}"' for f in plain if f.ctype == "int32_t"])
+    lines += names("REALS", "#: Numbers.", [f'"{f.name}"' for f in plain if f.ctype != "int32_t"])
+    lines += names("SCALES", "#: Of these the fp32.", [f'"{f.name}"' for f in plain if f.ctype == "float"])
+    lines += names("LIMITS", "#: Of these the ones that may be None, the library's 0.",
                    [f'"{f.name}"' for f in plain if may_be_none(f)])
-    lines += ["# By argument: the flag, and whether the argument is its opposite.", "_FLAGS = {"]
+    lines += ["#: By argument: the flag, and whether the argument is its opposite.", "FLAGS = {"]
     lines += [f'    "{flag.name.removeprefix("no_")}": (native.{flag.constant}, {opposite(flag)}),'
               for flag in struct.flags]
     return [*lines, "}"]
-
-
-def flags(struct):
-    return [f'"{flag.name}": native.{flag.constant},' for flag in struct.flags]
-
-
-def counters(struct):
-    """What PyTorch's state dict does not have."""
-    names = (f'"{field.name}"' for field in struct.fields
-             if field.name not in (*PYTORCHS, "scale", "growth_tracker"))
-    return header.wrapped(f"COUNTERS = ({', '.join(names)})", "")
 
 
 def values(struct):
@@ -124,10 +113,53 @@ def values(struct):
 
 
 def read(struct):
-    """Arguments of the dataclass from the library's struct `found`."""
+    """The same from the library's struct `found`."""
     return [f"{field.name}=bool(found.{field.name})," if field.boolean else f"{field.name}=found.{field.name},"
             for field in struct.fields] + [
         f"{flag.name}=bool(found.flags & native.{flag.constant})," for flag in struct.flags]
+
+
+FIELDS_HEAD = f'''\
+# SPDX-License-Identifier: Apache-2.0
+"""The fields of options, reports and states: names of arguments, keys and values.
+{header.NOTE}"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+from ._enums import FLOOR_ACTION, GROWTH_TIMING, HYSTERESIS_REFILL
+from ._native import native
+
+'''
+
+# What a dataclass has before the library's fields.
+BEFORE = {"gsc_tensor_diagnosis": ["name: str | None"]}
+
+
+def make_fields(text, enums):
+    """The tables of policy.py and hyper.py, and the dataclasses of report.py and tensors.py."""
+    options, state, optimizer = (header.Struct(f"gsc_{name}", text, enums)
+                                 for name in ("scaler_options", "scaler_state", "optimizer_options"))
+    beyond = [f'"{f.name}"' for f in state.fields if f.name not in (*PYTORCHS, "scale", "growth_tracker")]
+    presets = next(enum for enum in enums if enum.name == "Preset")
+    lines = [*tables(options),
+             *names("COUNTERS", "#: What a state of the scaler has beyond PyTorch's state dict.", beyond),
+             "OPTIMIZER_FLAGS = {",
+             *(f'    "{flag.name}": native.{flag.constant},' for flag in optimizer.flags), "}",
+             *packed("Preset = Literal[", [f'"{name.lower()}"' for _, name, _ in presets.items], "]"), "", "",
+             "class Policy(TypedDict, total=False):",
+             '    """Options of :class:`gradscaler.GradScaler` beyond PyTorch\'s. Each has the default that is'
+             ' PyTorch\'s policy."""', "", *(f"    {line}" for line in keywords(options))]
+    for name in ("report", "history_entry", "tensor_diagnosis"):
+        struct = header.Struct(f"gsc_{name}", text, enums)
+        lines += ["", "", "@dataclass(frozen=True)", f"class {header.pascal(name)}:",
+                  '    """The library\'s fields."""', "",
+                  *(f"    {line}" for line in [*BEFORE.get(struct.name, []), *values(struct)]), "", "",
+                  f"def {name}_of(found: Any) -> dict[str, Any]:", '    """Their values in the library\'s struct."""',
+                  "    return dict(", *(f"        {line}" for line in read(struct)), "    )"]
+    return FIELDS_HEAD + "\n".join([*lines, ""])
 
 
 # The arguments of each optimizer, with PyTorch's names and in its order; `maximize` follows. Flags are booleans.
@@ -280,18 +312,9 @@ def packed(head, pieces, tail):
     return [*lines[:-1], lines[-1] + tail]
 
 
-EMITTERS = {"tables": tables, "keywords": keywords, "flags": flags, "counters": counters, "values": values,
-            "read": read}
-
-
-def files(text, root):
-    """{path: text} of the files that have parts from the header; none where `root` does not have them."""
-    return header.regions(text, root, FOLDER, EMITTERS) if (root / FOLDER).is_dir() else {}
-
-
 def sources(text, _):
     """{name: text} of the modules that the build adds to the package."""
     enums = header.enums_of(text)
     options = header.Struct("gsc_optimizer_options", text, enums)
-    return {"_enums.py": make_python(enums), "optimizers.py": make_optimizers(options),
-            "torch/_others.py": make_others(options)}
+    return {"_enums.py": make_python(enums), "_fields.py": make_fields(text, enums),
+            "optimizers.py": make_optimizers(options), "torch/_others.py": make_others(options)}

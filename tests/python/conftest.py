@@ -42,6 +42,19 @@ def has_gpu():
     return any(info.device.startswith("cuda") for info in gs.devices())
 
 
+def frozen(values):
+    values.flags.writeable = False
+    return values
+
+
+class Cuda:
+    """An array that claims to be on a GPU."""
+
+    def __init__(self, **changes):
+        self.__cuda_array_interface__ = {"shape": (2, 3), "typestr": "<f4", "data": (4096, False), "version": 3,
+                                         "strides": None, "stream": 1, **changes}
+
+
 def on_cpu(jax):
     """Within it JAX makes its arrays in host memory, on a machine with a GPU too."""
     return jax.default_device(jax.devices("cpu")[0])

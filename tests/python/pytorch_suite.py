@@ -3,18 +3,15 @@
 
 The two functions that the class is built on, which some tests call, are replaced as well.
 
-Usage: pytorch_suite.py [--original] [--device cuda] FILE...; FILE is test/test_torch.py or test/test_cuda.py of
-PyTorch's sources, which are not part of this project. Its tests for the CPU are run, or with --device cuda those for a
-GPU. A test is taken if its body names GradScaler or the functions under it, or calls a helper that does. Prints a line
-for each, and why those that cannot run here cannot. With --original PyTorch's class stays, to tell what fails because
-the sources and the installed PyTorch differ in version. Exit status 0 if nothing failed and something passed. Needs
-`expecttest`, as PyTorch's tests do.
+Usage: pytorch_suite.py [--original] FILE...; FILE is test/test_torch.py of PyTorch's sources, which are not part of
+this project. Its tests for the CPU are run. A test is taken if its body names GradScaler or the functions under it, or
+calls a helper that does. Prints a line for each, and why those that cannot run here cannot. With --original PyTorch's
+class stays, to tell what fails because the sources and the installed PyTorch differ in version. Exit status 0 if
+nothing failed and something passed. Needs `expecttest`, as PyTorch's tests do.
 """
 
 import argparse
 import ast
-import collections
-import functools
 import importlib
 import importlib.util
 import os
@@ -23,25 +20,12 @@ import re
 import sys
 import unittest
 
-DEVICE = "cuda" if "cuda" in sys.argv[1:] else "cpu"
 # Read by PyTorch's test machinery when it makes a class of tests for each device.
-os.environ.update(PYTORCH_TESTING_DEVICE_ONLY_FOR=DEVICE)
+os.environ.update(PYTORCH_TESTING_DEVICE_ONLY_FOR="cpu")
 
 import torch  # noqa: E402
 
 ABOUT = re.compile(r"GradScaler|grad_scaler|_amp_(foreach|update)")
-
-
-calls = collections.Counter()
-
-
-def counted(function):
-    @functools.wraps(function)
-    def call(*arguments):
-        calls[function.__name__] += 1
-        return function(*arguments)
-
-    return call
 
 
 def swap():
@@ -49,7 +33,6 @@ def swap():
     from gradscaler import ops
     from gradscaler.torch import _scaler as ours
 
-    ours._unscale, ours.Policy.update = counted(ours._unscale), counted(ours.Policy.update)
     torch._amp_foreach_non_finite_check_and_unscale_ = ours._unscale
     torch._amp_update_scale_ = ops.update_scale
     original = torch.amp.GradScaler
@@ -98,7 +81,7 @@ def prepare(source):
     common = importlib.import_module("torch.testing._internal.common_device_type")
     instantiate = common.instantiate_device_type_tests
     # Makers of other devices keep copies of the tests that are instantiated for theirs alone.
-    common.instantiate_device_type_tests = lambda template, scope, **_: instantiate(template, scope, only_for=DEVICE)
+    common.instantiate_device_type_tests = lambda template, scope, **_: instantiate(template, scope, only_for="cpu")
 
 
 def load(path):
@@ -115,7 +98,6 @@ def load(path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--original", action="store_true", help="keep PyTorch's class")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("file", nargs="+", type=pathlib.Path)
     arguments = parser.parse_args()
     if not arguments.original:
@@ -124,7 +106,7 @@ def main():
     for path in arguments.file:
         wanted = names_about_it(path.read_text())
         # A test for a device, and perhaps of a dtype, has both in its name.
-        pattern = re.compile("|".join(rf"{re.escape(name)}(_\w*{DEVICE}\w*)?" for name in sorted(wanted)) or "(?!)")
+        pattern = re.compile("|".join(rf"{re.escape(name)}(_\w*cpu\w*)?" for name in sorted(wanted)) or "(?!)")
         # One by one: PyTorch's way of loading a file refuses to be run by another.
         kinds = [kind for kind in vars(load(path)).values() if isinstance(kind, type)]
         for kind in [kind for kind in kinds if issubclass(kind, unittest.TestCase)]:
@@ -134,7 +116,7 @@ def main():
     passed = result.testsRun - failed - len(result.skipped) - len(result.expectedFailures)
     print(f"torch {torch.__version__}, {'torch.amp' if arguments.original else 'gradscaler.torch'}.GradScaler:"
           f" {result.testsRun} tests, {passed} passed, {failed} failed,"
-          f" {len(result.skipped)} cannot apply; calls of this project's kernels: {dict(calls)}")
+          f" {len(result.skipped)} cannot apply")
     for case, reason in result.skipped:
         print(f"  {case.id()}: {reason}")
     return 0 if result.wasSuccessful() and passed else 1

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gradscaler as gs
-from conftest import ROOT, library
+from conftest import ROOT, Cuda, frozen, library
 
 F = np.float32
 ROWS = {}
@@ -44,12 +44,6 @@ def masked():
     return np.ma.masked_array(np.ones(4, F), [1, 0, 0, 0])
 
 
-def frozen():
-    values = np.ones(4, F)
-    values.flags.writeable = False
-    return values
-
-
 def deleted():
     values = jax().numpy.ones(4)
     values.delete()
@@ -62,18 +56,12 @@ def traced():
     return kept[0]
 
 
-class Cuda:
-    def __init__(self, **changes):
-        self.__cuda_array_interface__ = {"shape": (4,), "typestr": "<f4", "data": (4096, False), "version": 3,
-                                         "strides": None, "stream": 1, **changes}
-
-
 MAKERS = {
     "NumPy: float16, float32, float64": lambda: np.ones(4, F),
     "NumPy: bfloat16 of ml_dtypes": lambda: np.ones(4, library("ml_dtypes").bfloat16),
     "NumPy: Fortran order, permuted": lambda: np.asfortranarray(np.ones((2, 2, 3), F)),
     "NumPy: slices with gaps, reversed, broadcast": lambda: np.ones((4, 4), F)[:, 1:],
-    "NumPy: read-only": frozen,
+    "NumPy: read-only": lambda: frozen(np.ones(4, F)),
     "NumPy: other byte order": lambda: np.ones(4, ">f4"),
     "NumPy: integers, complex, objects": lambda: np.ones(4, np.int64),
     "NumPy: masked arrays": masked,

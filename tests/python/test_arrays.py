@@ -6,32 +6,18 @@ import ctypes
 import dataclasses
 import gc
 import sys
-import types
 import weakref
 
 import numpy as np
 import pytest
 
 import gradscaler as gs
-from conftest import has_gpu, library
+from conftest import Cuda, frozen, has_gpu, library
 
 
 def swapped(name):
     dtype = np.dtype(getattr(library("ml_dtypes"), name))
     return np.zeros(4, dtype).view(dtype.newbyteorder())
-
-
-def frozen(values):
-    values.flags.writeable = False
-    return values
-
-
-class Cuda:
-    """An array that claims to be on a GPU."""
-
-    def __init__(self, **changes):
-        self.__cuda_array_interface__ = {"shape": (2, 3), "typestr": "<f4", "data": (4096, False), "version": 3,
-                                         "strides": None, "stream": 1, **changes}
 
 
 class Capsule:
@@ -71,16 +57,10 @@ def test_a_tensor_is_an_array_of_numpy(values):
     assert found.sum() == found.copy().sum()
 
 
-def test_state_is_an_array_of_numpy():
-    params = [np.ones((2, 3), np.float32)]
-    optimizer = gs.AdamW(params, [np.ones((2, 3), np.float32)], lr=0.1)
-    optimizer.step()
-    found = np.asarray(optimizer.state["exp_avg"][0])
-    del optimizer
-    gc.collect()
-    np.testing.assert_allclose(found, np.full((2, 3), 0.1), rtol=1e-6)
-    raw = np.asarray(gs.as_tensor((params[0].ctypes.data, 6, "float32")))
-    assert raw.shape == (6,) and np.shares_memory(raw, params[0])
+def test_a_raw_pointer_is_an_array_of_numpy():
+    params = np.ones((2, 3), np.float32)
+    raw = np.asarray(gs.as_tensor((params.ctypes.data, 6, "float32")))
+    assert raw.shape == (6,) and np.shares_memory(raw, params)
 
 
 def test_tensors_that_numpy_cannot_hold_say_so():
@@ -148,6 +128,7 @@ def test_cuda_array_interface():
     bfloat16 = Cuda(typestr="<V2")
     bfloat16.dtype = "bfloat16"
     assert gs.as_tensor(bfloat16).dtype == "bfloat16"
+    assert gs.as_tensor(Cuda(version=2, stream=None)).stream is None
 
 
 def test_arrays_of_two_streams():
@@ -196,40 +177,6 @@ def test_ctypes():
         gs.as_tensor(kind(), argument="deep")
 
 
-def test_elements_without_size():
-    with pytest.raises(TypeError, match="grads"):
-        gs.as_tensor(np.zeros(3, "V0"), argument="grads")
-
-
-def test_raw_pointers_that_are_none():
-    for raw in [(64, 1 << 63, "fp32"), (1 << 64, 1, "fp32"), (-64, 1, "fp32"), (64, 1.0, "fp32")]:
-        with pytest.raises(TypeError, match="grads is"):
-            gs.as_tensor(raw, argument="grads")
-
-
-def test_the_stream_of_cuda_tensors_of_pytorch(monkeypatch):
-    # What a tensor is worked on with must be asked of the module.
-    class Tensor:
-        device = types.SimpleNamespace(type="cuda", index=1)
-        layout, is_nested, requires_grad, dtype, shape = "strided", False, False, "torch.float32", (2, 3)
-
-        def __getattr__(self, name):
-            values = {"is_neg": False, "is_contiguous": True, "data_ptr": 4096, "stride": (3, 1), "storage_offset": 0,
-                      "numel": 6, "element_size": 4, "detach": self,
-                      "untyped_storage": types.SimpleNamespace(nbytes=lambda: 24)}
-            return lambda: values[name]
-
-    streams = {1: 77}
-    cuda = types.SimpleNamespace(
-        current_stream=lambda device: types.SimpleNamespace(cuda_stream=streams[device.index]))
-    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(
-        Tensor=Tensor, nn=types.SimpleNamespace(Parameter=None), strided="strided", cuda=cuda,
-        version=types.SimpleNamespace(hip=None)))
-    tensor = gs.as_tensor(Tensor())
-    assert (tensor.address, tensor.device, tensor.stream) == (4096, "cuda:1", 77)
-    assert gs.as_tensor(Cuda(version=2, stream=None)).stream is None
-
-
 def test_cuda_arrays_of_jax_are_waited_for_and_read_only():
     waited = []
     kind = type("ArrayImpl", (Cuda,), {"__module__": "jaxlib._jax", "block_until_ready": lambda _: waited.append(1)})
@@ -240,24 +187,29 @@ def test_cuda_arrays_of_jax_are_waited_for_and_read_only():
 
 REFUSED = [
     (lambda: np.ones((4, 4), np.float32)[:, 1:], ValueError, "not contiguous"),
-    (lambda: np.ones(4, np.float32)[::-1], ValueError, "not contiguous"),
-    (lambda: np.broadcast_to(np.float32(1), 4), ValueError, "not contiguous"),
     (lambda: np.ma.masked_array(np.ones(4, np.float32), [0, 1, 0, 0]), TypeError, "masked array"),
     (lambda: np.ones((2, 2), np.float32).view(np.matrix), TypeError, "is a matrix, a subclass"),
-    (lambda: np.ones(4, np.float32)[::2], ValueError, "not contiguous"),
     (lambda: frozen(np.ones(4, np.float32)), ValueError, "read-only"),
     (lambda: b"12345678", TypeError, "dtype uint8"),
     (lambda: np.ones(4, np.int64), TypeError, "dtype int64"),
     (lambda: np.ones(4, np.uint16), TypeError, "dtype uint16.*dtype='bfloat16'"),
     (lambda: np.ones(4, ">f4"), TypeError, "dtype >f4"),
+    (lambda: np.zeros(3, "O"), TypeError, "dtype object"),
+    (lambda: np.zeros(3, "M8[s]"), TypeError, r"dtype datetime64\[s\]"),
+    (lambda: np.zeros(3, "V0"), TypeError, "elements without size"),
+    (lambda: np.zeros(4, library("ml_dtypes").float8_e4m3fn), TypeError, "dtype float8_e4m3fn; it must be one of"),
     (lambda: swapped("bfloat16"), TypeError, "has its bfloat16 in the other byte order"),
     (lambda: np.ones(4, complex), TypeError, "dtype complex128"),
     (lambda: "text", TypeError, "is str; it must"),
-    (lambda: 3.0, TypeError, "is float; it must"),
+    (lambda: 3.0, TypeError, "is float; it must.*numbers belong into an array"),
+    (lambda: library("pandas").Series(np.ones(3, np.float32)), TypeError, "is Series; .*pass its to_numpy"),
     (lambda: None, TypeError, "is NoneType; it must"),
     (lambda: Capsule(np.ones(3), True, device=(4, 0)), ValueError, "device of DLPack type 4"),
     (lambda: Capsule(np.ones(3), True, copy=True), ValueError, "cannot be looked into: .* a copy of itself"),
     (lambda: (-1, 3, "fp32"), TypeError, "pointer, count, dtype"),
+    (lambda: (1 << 64, 1, "fp32"), TypeError, "pointer, count, dtype"),
+    (lambda: (64, 1 << 63, "fp32"), TypeError, "pointer, count, dtype"),
+    (lambda: (64, 1.0, "fp32"), TypeError, "pointer, count, dtype"),
     (lambda: (64, 3, "fp8"), TypeError, "dtype is 'fp8'"),
     (lambda: (64, 3, "fp32", "tpu"), ValueError, "device is 'tpu'"),
 ]
@@ -276,20 +228,16 @@ def test_refusals_name_the_argument(make, error, message):
 def test_wrong_devices_are_refused():
     with pytest.raises(ValueError, match=r"grads\[0\] is on cuda:0; it must be on cpu"):
         gs.SGD([np.ones(6, np.float32)], [Cuda()])
-    with pytest.raises(gs.UnavailableError):
-        gs.TensorList([gs.Tensor(4096, 6, "float32", device="cuda:99")])
 
 
 def test_lists_refuse_what_the_library_refuses():
     values = np.zeros(6, np.float32)
-    with pytest.raises(gs.InvalidArgumentError, match="overlap"):
-        gs.TensorList([values[:4], values[3:]])
     whole = gs.as_tensor(values)
     with pytest.raises(gs.InvalidArgumentError, match="align"):
         gs.TensorList([(whole.address + 1, 2, "fp32")])
-    with pytest.raises(gs.InvalidArgumentError, match=r"the (address|number of elements) of arrays\[0\] is (NULL|-3)"):
+    with pytest.raises(gs.InvalidArgumentError, match=r"the address of arrays\[0\] is NULL"):
         gs.TensorList([(0, 3, "fp32")])
-    with pytest.raises(gs.InvalidArgumentError, match=r"the (address|number of elements) of arrays\[0\] is (NULL|-3)"):
+    with pytest.raises(gs.InvalidArgumentError, match=r"the number of elements of arrays\[0\] is -3"):
         gs.TensorList([(64, -3, "fp32")])
 
 
@@ -346,8 +294,6 @@ def test_one_array_mappings_and_names():
     assert len(gs.TensorList(np.ones((2, 3)))) == 1
     assert gs.TensorList({"w": np.ones(2), "b": np.ones(3)}).names == ["w", "b"]
     assert gs.TensorList([np.ones(2)], names=["x"]).names == ["x"]
-    with pytest.raises(ValueError, match="names has 1"):
-        gs.TensorList([np.ones(2), np.ones(2)], names=["x"])
     assert len(gs.TensorList([])) == 0
     assert len(gs.TensorList(iter([np.ones(2), np.zeros((0, 4))]))) == 2
 
@@ -365,35 +311,6 @@ def test_diagnose_and_recommend():
     assert recommended.scale == 2.0**33 and recommended.flushed == 0.0
 
 
-@pytest.mark.parametrize("kind", ["Series", "Index"])
-def test_what_pandas_has_is_refused_by_its_type(kind):
-    pandas = library("pandas")
-    values, plain = getattr(pandas, kind)(np.ones(3, np.float32)), np.ones(3, np.float32)
-    for argument, pair in (("params", (values, plain)), ("grads", (plain, values)),
-                           (r"grads\[0\]", ([plain], [values]))):
-        with pytest.raises(TypeError, match=rf"{argument} is {kind}; .*pass its to_numpy"):
-            gs.SGD(*pair)
-
-
-@pytest.mark.parametrize(("dtype", "called"), [("complex64", "complex64"), ("O", "object"), (">f4", ">f4"),
-                                               ("int64", "int64"), ("M8[s]", r"datetime64\[s\]"),
-                                               ("float8_e4m3fn", "float8_e4m3fn")])
-def test_dtypes_are_called_what_numpy_calls_them(dtype, called):
-    with pytest.raises(TypeError, match=rf"grads\[0\] has dtype {called}; it must be one of float16.*float64$"):
-        gs.SGD([np.ones(3, np.float32)], [np.zeros(3, getattr(library("ml_dtypes"), dtype, dtype))])
-    with pytest.raises(TypeError, match="if these are bits of bfloat16, pass dtype='bfloat16', for an optimizer to a"):
-        gs.SGD([np.ones(3, np.float32)], [np.zeros(3, np.uint16)])
-
-
-def test_tensorflow_tensors_are_never_written():
-    tensorflow = library("tensorflow")
-    for dtype in ("float32", "bfloat16"):
-        values = tensorflow.constant([1.0, 2.0], dtype)
-        assert gs.diagnose([values])[0].amax == 2.0
-        with pytest.raises(ValueError, match=r"params\[0\] is read-only"):
-            gs.SGD([values], [np.ones(2, np.float32)])
-
-
 @pytest.mark.parametrize("nbytes", [0, 8])
 def test_torch_tensors_that_were_freed_or_resized_are_refused(nbytes):
     torch = library("torch")
@@ -405,8 +322,3 @@ def test_torch_tensors_that_were_freed_or_resized_are_refused(nbytes):
     assert len(gs.TensorList([values[:0], torch.ones(4)[2:]])) == 2
     with pytest.raises(ValueError, match=r"arrays\[0\] is a view that negates"):
         gs.TensorList([torch._neg_view(torch.ones(3))])
-
-
-def test_numbers_are_no_arrays():
-    with pytest.raises(TypeError, match=r"params\[0\]\[0\] is float; .*numbers belong into an array"):
-        gs.SGD([[1.0, 2.0]], [[1.0, 2.0]])

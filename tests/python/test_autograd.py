@@ -138,8 +138,6 @@ def test_other_arrays_are_right_or_refused(torch):
             ours.scale(bad)
     with pytest.raises(ValueError, match="outputs requires gradients, which out would not have"):
         ours.scale(torch.ones(2, requires_grad=True), torch.zeros(2))
-    with pytest.raises(ValueError, match=r"out has shape \(3, 2\), but outputs has \(2, 3\)"):
-        ours.scale(np.ones((2, 3), np.float32), np.ones((3, 2), np.float32))
 
 
 def model_of(torch, seed=0):
@@ -182,8 +180,7 @@ def test_gradients_that_nobody_can_fill_any_more_are_an_error(torch):
 
 def test_tensors_that_bring_their_gradients_along_are_for_the_other_optimizers(torch):
     p = torch.nn.Parameter(torch.ones(3))
-    p.grad = torch.ones(3)
-    for params in ([p], {"w": p}, [{"params": [p]}], [{"params": [torch.zeros(3)], "grads": [p]}, {"params": [p]}]):
+    for params in ([p], [{"params": [torch.zeros(3)], "grads": [p]}, {"params": [p]}]):
         with pytest.raises(TypeError, match=r"grads.* is missing; .*PyTorch.* optimizers of gradscaler\.torch"):
             gs.SGD(params)
     with pytest.raises(TypeError, match="grads is missing$"):

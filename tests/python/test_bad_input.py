@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bad-input table: one wrong argument a row, its exception, and that the message names it."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -67,6 +69,7 @@ def test_optimizer(kind, arguments, error, message):
 LISTS = [
     (lambda: gs.SGD(params(), [np.ones(4, np.float32)]), BAD, r"grads\[0\]"),
     (lambda: gs.SGD(params(), []), BAD, "grads"),
+    (lambda: gs.Adam(params(), params(), state={"exp_avg": params()}), ValueError, "keeps"),
     (lambda: gs.SGD(params(), params(), model_copy=[np.ones(4, np.float16)]), BAD, r"model_copy\[0\]"),
     (lambda: (lambda p: gs.SGD(p, p))(params()), BAD, "overlap"),
     (lambda: gs.SGD(None, params()), TypeError, "NoneType"),
@@ -124,6 +127,9 @@ STATES = [
     ({"gradscaler": [1]}, TypeError, r"state_dict\['gradscaler'\] is list"),
     ({"gradscaler": {}}, ValueError, r"no \['gradscaler'\]\['hysteresis_tracker'\]"),
     ({"scale": 1e300}, BAD, r"state_dict\['scale'\] is 1e.300"), ({"scale": 10**400}, BAD, r"\['scale'\] is too large"),
+    ({"scale": -1.0}, BAD, r"state_dict\['scale'\]"), ({"scale": "1"}, TypeError, r"\['scale'\] is '1'"),
+    ({"growth_interval": 0}, BAD, "growth_interval"), ({"growth_interval": 1 << 40}, ValueError, "growth_interval"),
+    (None, RuntimeError, "source state dict is empty"),
 ]
 
 
@@ -134,6 +140,8 @@ def test_states_of_a_scaler(wrong, error, message):
     with pytest.raises(error, match=message):
         scaler.load_state_dict({**before, **wrong} if isinstance(wrong, dict) else wrong)
     assert scaler.state_dict() == before
+    with pytest.raises(ValueError, match="the state dict has no 'growth_factor', 'backoff_factor'"):
+        scaler.load_state_dict({"scale": 1.0})
 
 
 GROUPS = [
@@ -154,12 +162,6 @@ def test_states_of_an_optimizer(wrong, message, theirs):
         del state["kind"]
     with pytest.raises(TypeError, match=message):
         stepper.load_state_dict({**state, **wrong} if isinstance(wrong, dict) else wrong)
-
-
-def test_messages_say_nothing_of_c_functions():
-    with pytest.raises(BAD) as caught:
-        gs.GradScaler(growth_interval=0)
-    assert not str(caught.value).startswith("gsc_") and caught.value.status == 1
 
 
 CROOKED = np.frombuffer(bytearray(17), np.float32, count=4, offset=1)
@@ -200,7 +202,7 @@ NAMED = [
 def test_messages_name_what_was_passed(call, message):
     with pytest.raises(gs.GradscalerError, match=f"^{message}") as caught:
         call()
-    assert "options" not in str(caught.value) and "GSC_" not in str(caught.value) and caught.value.status > 0
+    assert not re.search("options|gsc_", str(caught.value), re.I) and caught.value.status > 0
 
 
 def test_error_fields():
@@ -210,9 +212,8 @@ def test_error_fields():
     assert (error.status, error.function, error.argument, error.field) == (
         1, "gsc_scaler_create", "options", "growth_interval")
     assert error.index is None and error.tensor is None
-    crooked = np.frombuffer(bytearray(17), np.float32, count=4, offset=1)
     with pytest.raises(BAD) as caught:
-        gs.ops.norm([np.ones(3, np.float32), crooked])
+        gs.ops.norm([np.ones(3, np.float32), CROOKED])
     assert (caught.value.argument, caught.value.field, caught.value.tensor) == ("tensors", "data", 1)
     scaler = gs.GradScaler()
     with pytest.raises(gs.BadStateError) as caught:

@@ -116,7 +116,7 @@ def test_vmap_of_unscale_check_finds_for_each_element():
 
 
 def test_float64_parameters_have_float64_state():
-    with jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64():
+    with jax.enable_x64(True):
         params = {"w": jnp.full(3, 1.0, jnp.float64), "v": jnp.ones(3, jnp.bfloat16)}
         state = gj.adamw_init(params)
         assert state.exp_avg["w"].dtype == jnp.float64 and state.exp_avg["v"].dtype == jnp.float32

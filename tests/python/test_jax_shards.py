@@ -35,10 +35,6 @@ def mesh(request):
 
 
 def make_mesh(shape, names, kind="Auto"):
-    if not hasattr(jax.sharding, "AxisType"):
-        if kind == "Explicit":
-            pytest.skip("this JAX has no explicit sharding")
-        return jax.make_mesh(shape, names, devices=DEVICES)
     return jax.make_mesh(shape, names, devices=DEVICES, axis_types=(getattr(jax.sharding.AxisType, kind),) * len(names))
 
 
@@ -157,7 +153,6 @@ def test_gradients_that_lie_elsewhere_are_brought_to_the_parameters(mesh):
     same_place(mesh, stepped)
 
 
-@pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="this JAX has shard_map elsewhere")
 @pytest.mark.parametrize("check_vma", [True, False])
 def test_shard_map(mesh, check_vma):
     expected, _ = gj.adamw(tree(0), tree(1), gj.adamw_init(tree(0)))
@@ -203,8 +198,6 @@ def test_axis_name_averages_and_agrees(how, poisoned, policy):
         for leaf in jax.tree_util.tree_leaves(out):
             np.testing.assert_array_equal(leaf, jnp.stack([leaf[0]] * 4))
         after, stepped, _, grads, found = jax.tree_util.tree_map(lambda leaf: leaf[0], out)
-    elif not hasattr(jax, "shard_map"):
-        pytest.skip("this JAX has shard_map elsewhere")
     else:
         mesh = make_mesh((4,), ("batch",))
         call = jax.shard_map(average_step, mesh=mesh, in_specs=(P(), P(), P(), P("batch"), P("batch")),
@@ -224,8 +217,6 @@ def test_axis_name_averages_and_agrees(how, poisoned, policy):
 
 @pytest.mark.parametrize("argnums", [1, -1, (0, -1), [-2, 1], np.int64(-1)], ids=str)
 def test_argnums_from_the_end_are_the_same_arguments(argnums):
-    if not hasattr(jax, "shard_map"):
-        pytest.skip("this JAX has shard_map elsewhere")
     mesh = make_mesh((4,), ("batch",))
 
     def step(v, w, x):

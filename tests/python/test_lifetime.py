@@ -26,21 +26,19 @@ def resident_bytes():
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-SCALER_CALLS = [
-    ("unscale_", "o"), ("check", "o"), ("step", "o"), ("step_and_update", "o"), ("should_step", "o"), ("update", ""),
-    ("discard", ""), ("get_scale", ""), ("is_enabled", ""), ("report", ""), ("history", ""), ("state_dict", ""),
-    ("get_growth_factor", ""), ("get_backoff_factor", ""), ("get_growth_interval", ""), ("scale", "1"),
-]
+WITH_OPTIMIZER = "unscale_ check step step_and_update should_step".split()
+ALONE = ("update discard get_scale is_enabled report history state_dict get_growth_factor get_backoff_factor"
+         " get_growth_interval").split()
 
 
-@pytest.mark.parametrize("name, argument", SCALER_CALLS)
-def test_a_closed_scaler_refuses(world, name, argument):
+@pytest.mark.parametrize("name", [*WITH_OPTIMIZER, *ALONE, "scale"])
+def test_a_closed_scaler_refuses(world, name):
     scaler, optimizer, _, _ = world()
     scaler.close()
     scaler.close()
     assert scaler.closed and "closed" in repr(scaler)
     with pytest.raises(gs.ClosedError, match="GradScaler is closed"):
-        getattr(scaler, name)(*{"o": [optimizer], "1": [1.0], "": []}[argument])
+        getattr(scaler, name)(*[optimizer] * (name in WITH_OPTIMIZER), *[1.0] * (name == "scale"))
 
 
 def test_closed_arguments_are_refused(world):
@@ -76,11 +74,10 @@ def test_any_order_of_closing(pair):
             objects[key].close()
 
 
-def test_context_managers(pair):
-    params, grads = pair()
-    with gs.Context() as context, gs.GradScaler(context) as scaler, gs.SGD(params, grads, device=context) as optimizer:
-        scaler.step_and_update(optimizer)
-    assert context.closed and scaler.closed and optimizer.closed
+def test_context_managers():
+    with gs.Context() as context, gs.GradScaler(context) as scaler:
+        pass
+    assert context.closed and scaler.closed
 
 
 def test_errors_survive_their_objects():

@@ -117,8 +117,6 @@ def test_the_average_of_the_weights(pair):
     assert average[0].tolist() == [-0.6875] * 3 and other.steps == 3
     other.step()
     np.testing.assert_allclose(average[0], -0.6875 * 4 / 13, rtol=1e-6)
-    with pytest.raises(gs.InvalidArgumentError, match="ema.0.*unknown"):
-        gs.SGD(*pair(1.0)).load_state_arrays(optimizer.state_arrays())
     with pytest.raises(gs.InvalidArgumentError, match="ema_decay"):
         other.param_groups[0]["ema_decay"] = 0.0
     library("torch")
@@ -152,27 +150,6 @@ def test_read_only_gradients_can_be_stepped_on_but_not_written(pair):
         gs.SGD(params, grads, zero_grads=True)
 
 
-def test_bad_optimizer_state_dicts_change_nothing(pair):
-    params, grads = pair()
-    optimizer = gs.AdamW(params, grads)
-    optimizer.step()
-    before = optimizer.state_dict()
-    groups, state = before["param_groups"], before["state"]
-    for bad in ({}, {**before, "kind": "Adam"}, {**before, "state": b""}, {**before, "state": {}},
-                {**before, "state": {**state, "exp_avg.0": np.zeros(4, np.float32)}},
-                {**before, "state": {**state, "exp_avg.2": np.zeros(3, np.float32)}},
-                {**before, "state": {key: value for key, value in state.items() if key != "exp_avg_sq.1"}},
-                {**before, "state": {**state, "steps": -1}},
-                {**before, "param_groups": []}, {**before, "param_groups": [{**groups[0], "lr": -1.0}]},
-                {**before, "param_groups": [{**groups[0], "amsgrad": True}]}, {**before, "param_groups": [{}]}):
-        with pytest.raises(ValueError):
-            optimizer.load_state_dict(bad)
-        after = optimizer.state_dict()
-        assert after["param_groups"] == groups and after["state"].keys() == state.keys()
-        for name in state:
-            np.testing.assert_array_equal(after["state"][name], state[name])
-
-
 def test_state_as_arrays_holds_the_optimizer(pair):
     params, grads = pair(2.0)
     optimizer = gs.Adam(params, grads, betas=(0.5, 0.5))
@@ -184,13 +161,3 @@ def test_state_as_arrays_holds_the_optimizer(pair):
     assert view.tolist() == [1.0] * 5
     view[0] = 3.0
     assert view[0] == 3.0
-
-
-def test_state_of_the_caller(pair):
-    params, grads = pair(2.0)
-    state = {"exp_avg": [np.zeros_like(p) for p in params], "exp_avg_sq": [np.zeros_like(p) for p in params]}
-    optimizer = gs.Adam(params, grads, betas=(0.5, 0.5), state=state)
-    optimizer.step()
-    assert state["exp_avg"][0].tolist() == [1.0] * 3 and state["exp_avg_sq"][1].tolist() == [2.0] * 5
-    with pytest.raises(ValueError, match="keeps"):
-        gs.Adam(params, grads, state={"exp_avg": state["exp_avg"]})

@@ -22,24 +22,28 @@ import gradscaler as gs
 from conftest import ROOT, library
 
 
+def run(script, *options):
+    """A process with the package and nothing else on its path."""
+    path = str(pathlib.Path(gs.__file__).parents[1])
+    return subprocess.run([sys.executable, *options, "-c", script], env={**os.environ, "PYTHONPATH": path}, text=True,
+                          capture_output=True)
+
+
 @pytest.mark.programs
 def test_importing_needs_the_standard_library_only():
-    script = """
+    found = run("""
 import sys, gradscaler
 allowed = set(sys.stdlib_module_names) | {"gradscaler", "_gradscaler", "__main__"}
 extra = {name.partition(".")[0] for name in sys.modules} - allowed
 print(sorted(name for name in extra if not name.startswith("swig_runtime_data")))
-"""
-    path = str(pathlib.Path(gs.__file__).parents[1])
-    found = subprocess.run([sys.executable, "-S", "-c", script], env={**os.environ, "PYTHONPATH": path}, text=True,
-                           capture_output=True)
+""", "-S")
     assert found.stdout.strip() == "[]", found.stdout + found.stderr
 
 
 @pytest.mark.programs
 @pytest.mark.skipif(sys.implementation.name != "cpython", reason="subinterpreters are CPython's")
 def test_subinterpreters_are_refused():
-    script = """
+    found = run("""
 import sys
 interpreters = __import__("_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters")
 own = interpreters.create()
@@ -48,10 +52,7 @@ try:
     print(run(own, f"import sys; sys.path[:] = {sys.path!r}; import gradscaler; print('imported')").formatted)
 except interpreters.RunFailedError as error:
     print(error)
-"""
-    path = str(pathlib.Path(gs.__file__).parents[1])
-    found = subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path}, text=True,
-                           capture_output=True).stdout
+""").stdout
     # Those with a GIL of their own are refused by Python itself.
     assert "ImportError" in found and "subinterpreters" in found and "imported" not in found
 
@@ -59,10 +60,7 @@ except interpreters.RunFailedError as error:
 @pytest.mark.programs
 @pytest.mark.parametrize("enabled", [True, False])
 def test_a_free_threaded_python_needs_the_gil(enabled):
-    script = f"import sys; sys._is_gil_enabled = lambda: {enabled}; import gradscaler; print('imported')"
-    path = str(pathlib.Path(gs.__file__).parents[1])
-    found = subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path}, text=True,
-                           capture_output=True)
+    found = run(f"import sys; sys._is_gil_enabled = lambda: {enabled}; import gradscaler; print('imported')")
     assert ("ImportError: gradscaler needs the GIL; start Python without PYTHON_GIL=0" in found.stderr) != enabled
     assert ("imported" in found.stdout) == enabled
 
@@ -248,15 +246,6 @@ def test_type_hints_can_be_read(module, needs):
     for _, thing in public(module, needs):
         typing.get_type_hints(thing.fget if isinstance(thing, property) else thing)
     assert typing.get_args(gs.policy.Preset) == gs.PRESETS
-
-
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="typing.get_overloads is of Python 3.11")
-def test_scale_is_typed():
-    overloads = typing.get_overloads(gs.GradScaler.scale)
-    assert len(overloads) > 1
-    for function in [*overloads, gs.GradScaler.scale]:
-        hints = typing.get_type_hints(function)
-        assert "return" in hints and typing.Any not in hints.values()
 
 
 def mypy(*arguments):

@@ -111,10 +111,3 @@ def test_discard_of_one_and_of_all(world):
     scaler.discard()
     with pytest.raises(gs.BadStateError):
         scaler.update()
-
-
-def test_gradients_of_bfloat16_as_bits():
-    params, bits = [np.zeros(2, np.float32)], [np.full(2, 0x4080, np.uint16)]  # 4.0
-    optimizer = gs.SGD(params, gs.TensorList(bits, dtype="bf16"), lr=1.0)
-    gs.GradScaler(init_scale=4).step(optimizer)
-    assert params[0].tolist() == [-1, -1]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import gradscaler as gs
-from conftest import library, on_cpu
+from conftest import frozen, library, on_cpu
 
 SEEN = "gradients made since are not seen; pass them to rebind"
 
@@ -78,11 +78,6 @@ def test_a_temporary_is_seen_once():
     assert params.tolist() == [-1.0] * 3
     with pytest.raises(gs.InvalidArgumentError, match=SEEN):
         scaler.unscale_(optimizer)
-
-
-def frozen(found):
-    found.flags.writeable = False
-    return found
 
 
 OWNERS = {

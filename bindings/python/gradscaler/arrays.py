@@ -101,13 +101,11 @@ def gradients_of(arrays: Arrays, argument: str) -> trees.Leaves:
 
 
 def as_tensors(leaves: trees.Leaves, *, dtype: object = None, writable: bool = True) -> list[Tensor]:
-    """Looks into each of `leaves`, in any dense order."""
     return [as_tensor(value, argument=leaves.label(i), dtype=dtype, writable=writable, any_order=True)
             for i, value in enumerate(leaves.values)]
 
 
 def tensor_array(tensors: Sequence[Tensor], names: Sequence[str | None] | None = None) -> Any:
-    """The native array of `tensors`."""
     array = native.TensorArray(len(tensors))
     for i, tensor in enumerate(tensors):
         array.add(tensor.address, tensor.count, DTYPES[tensor.dtype], names[i] if names else None)
@@ -115,7 +113,6 @@ def tensor_array(tensors: Sequence[Tensor], names: Sequence[str | None] | None =
 
 
 def numbers(values: Iterable[int]) -> Any:
-    """A native array of integers, one per tensor."""
     found = list(values)
     array = native.Numbers(len(found))
     for i, value in enumerate(found):

@@ -228,7 +228,6 @@ def _renamed(arrays: Mapping[str, Any], rename: Rename, argument: str) -> dict[s
 
 
 def renamed(name: str, rename: Rename) -> str:
-    """What a saved parameter is called here."""
     if rename is None:
         return name
     return rename.get(name, name) if isinstance(rename, Mapping) else rename(name)

@@ -29,7 +29,6 @@ class Verdict:
 
 
 def examine(records: Sequence[dict[str, Any]]) -> list[Verdict]:
-    """Judges the records of a log, as :func:`gradscaler.log.read_log` gives them."""
     steps = [record for record in records if record["kind"] == "step"]
     if not steps:
         return [Verdict(True, "the log has no steps")]

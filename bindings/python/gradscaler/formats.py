@@ -22,7 +22,6 @@ STORED = {native.FP8_E4M3: "uint8", native.UFP8_E4M4: "uint8", native.UFP16_E5M1
 
 
 def groups_of(elements: int) -> int:
-    """The scales of so many elements."""
     return -(-elements // GROUP)
 
 

@@ -7,23 +7,11 @@ from collections.abc import Mapping
 from ctypes import c_float
 from typing import Any
 
+from . import _fields
 from ._native import flag, integer, native, real
 
 #: Options that are flags. They are fixed when an optimizer is made.
-FLAGS = {
-    # gen-api: flags gsc_optimizer_options
-    "nesterov": native.OPTIMIZER_NESTEROV,
-    "amsgrad": native.OPTIMIZER_AMSGRAD,
-    "maximize": native.OPTIMIZER_MAXIMIZE,
-    "zero_grads": native.OPTIMIZER_ZERO_GRADS,
-    "write_grads": native.OPTIMIZER_WRITE_GRADS,
-    "centered": native.OPTIMIZER_CENTERED,
-    "decoupled_weight_decay": native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY,
-    "bias_correction": native.OPTIMIZER_BIAS_CORRECTION,
-    "count_unchanged": native.OPTIMIZER_COUNT_UNCHANGED,
-    "ema_warmup": native.OPTIMIZER_EMA_WARMUP,
-    # gen-api: end
-}
+FLAGS = _fields.OPTIMIZER_FLAGS
 #: The words of `state` and `master`.
 STATE = {"fp32": native.STATE_FULL, "16bit": native.STATE_BITS16, "8bit": native.STATE_BITS8}
 MASTER = {None: native.MASTER_NONE, "split": native.MASTER_SPLIT16, "split24": native.MASTER_SPLIT8,
@@ -33,7 +21,6 @@ WRITING = native.OPTIMIZER_ZERO_GRADS | native.OPTIMIZER_WRITE_GRADS
 
 
 def read(options: Any, key: str) -> Any:
-    """The value of a hyper-parameter."""
     if key == "betas":
         return (options.beta1, options.beta2)
     if key in FLAGS:
@@ -58,7 +45,6 @@ def write(options: Any, key: str, value: Any) -> None:
 
 
 def apply(options: Any, arguments: Mapping[str, Any]) -> None:
-    """Sets several."""
     for key, value in arguments.items():
         write(options, key, value)
 

@@ -60,6 +60,7 @@ class LogWriter:
             except ImportError:
                 raise ImportError("tensorboard=... needs the tensorboard package") from None
             self._board = Writer(os.fspath(tensorboard))
+            self._writers.append(self._board)
         self._file: IO[str] = open(path, "a", encoding="utf-8")
         self._step = 0
 
@@ -86,7 +87,7 @@ class LogWriter:
         self._write("step", record)
         numbers = {f"gradscaler/{key}": float(value) for key, value in record.items()
                    if isinstance(value, (int, float)) and math.isfinite(value) and key != "step"}
-        for writer in [*self._writers, *([self._board] if self._board is not None else [])]:
+        for writer in self._writers:
             if hasattr(writer, "add_scalar"):
                 for key, value in numbers.items():
                     writer.add_scalar(key, value, self._step)

@@ -31,7 +31,6 @@ def is_raw(value: object) -> bool:
 
 
 def look(array: Any, argument: str, dtype: str | None, writable: bool, stream: int | None) -> Tensor:
-    """The memory of `array`, its bits taken for `dtype` if that is given."""
     if isinstance(array, Tensor):
         return with_dtype(array, argument, dtype, array.nbytes // array.count if array.count else 1)
     if is_raw(array):
@@ -78,7 +77,6 @@ def _refuse_unknown(array: Any, argument: str, writable: bool) -> None:
 
 
 def is_jax(array: Any) -> bool:
-    """Whether it is an array of JAX."""
     return type(array).__module__.partition(".")[0] in ("jax", "jaxlib")
 
 

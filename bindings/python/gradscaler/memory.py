@@ -115,7 +115,6 @@ def dense_order(argument: str, shape: Sequence[int], strides: Sequence[int] | No
 
 
 def is_c_order(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether these are the strides, in elements, of an array that is contiguous in C order."""
     expected = 1
     for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
         if extent != 1 and stride != expected:

@@ -26,7 +26,6 @@ _WORD = r"\b(?:GSC_DEVICE_(\w+)|(NESTEROV|ZERO_GRADS|WRITE_GRADS)\b)"
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """``1 tensor``, ``2 tensors``."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 

@@ -49,12 +49,11 @@ def unscale_check(tensors: Arrays, found_inf: Any, inv_scale: Number) -> None:
     found = _look(leaves)
     word = as_word(found_inf, argument="found_inf", dtype="float32", writable=True)
     device = common_device(found, leaves, word.device)
-    factor, keep = _word(inv_scale, "inv_scale", device)
+    factor = _word(inv_scale, "inv_scale", device)
     stream = common_stream(found, leaves.label)
     with named_errors(tensors=leaves):
-        default_context(device)._handle.unscale_check(tensor_array(found), word.address, factor, stream)
+        default_context(device)._handle.unscale_check(tensor_array(found), word.address, factor.address, stream)
     mark_written([*found, word])
-    del keep
 
 
 def update_scale(scale: Any, growth_tracker: Any, found_inf: Number, growth_factor: float = 2.0,
@@ -68,23 +67,21 @@ def update_scale(scale: Any, growth_tracker: Any, found_inf: Number, growth_fact
     word = as_word(scale, argument="scale", dtype="float32", writable=True)
     tracker = as_word(growth_tracker, argument="growth_tracker", dtype="int32", writable=True)
     common_device([tracker], "growth_tracker", word.device)
-    found, keep = _word(found_inf, "found_inf", word.device)
+    found = _word(found_inf, "found_inf", word.device)
     default_context(word.device)._handle.update_scale(
-        word.address, tracker.address, found, real("growth_factor", growth_factor),
+        word.address, tracker.address, found.address, real("growth_factor", growth_factor),
         real("backoff_factor", backoff_factor), integer("growth_interval", growth_interval, -(1 << 31), (1 << 31) - 1),
         word.stream or 0)
     mark_written([word, tracker])
-    del keep
 
 
 def scale(src: Arrays, dst: Arrays, factor: Number) -> None:
     """``dst[i] = src[i] * factor``, paired by name; dtypes may differ, and `dst` may be `src`."""
     sources, targets, device, stream, names = _pairs(src, "src", dst, "dst")
-    address, keep = _word(factor, "factor", device)
+    word = _word(factor, "factor", device)
     with names:
-        default_context(device)._handle.scale(tensor_array(sources), tensor_array(targets), address, stream)
+        default_context(device)._handle.scale(tensor_array(sources), tensor_array(targets), word.address, stream)
     mark_written(targets)
-    del keep
 
 
 def axpby(a: float, x: Arrays, b: float, y: Arrays) -> None:
@@ -193,15 +190,14 @@ def _pairs(src: Arrays, src_name: str, dst: Arrays, dst_name: str
     return sources, targets, device, stream, named_errors(None, **{src_name: given, dst_name: wanted})
 
 
-def _word(value: Number, argument: str, device: str) -> tuple[int, Any]:
-    """Address of a device scalar that is only read, and what holds it."""
+def _word(value: Number, argument: str, device: str) -> Tensor:
     if isinstance(value, (int, float)) and device == "cpu":
         word = ctypes.c_float(value)
-        return ctypes.addressof(word), word
+        return Tensor(ctypes.addressof(word), 1, "float32", owner=word)
     if isinstance(value, (int, float)):
         raise TypeError(f"{argument} is a number, but the arrays are on {device}; pass one float32 in that memory, such"
                         f" as torch.tensor({float(value)!r}, device={device!r}) or cupy.asarray({float(value)!r},"
                         " 'float32')")
     tensor = as_word(value, argument=argument, dtype="float32", writable=False)
     common_device([tensor], argument, device)
-    return tensor.address, tensor
+    return tensor

@@ -341,9 +341,8 @@ class Optimizer(Closeable):
     def state_arrays(self) -> dict[str, Any]:
         """Copies of the state by name: ``exp_avg.<parameter>`` ..., and ``steps`` and ``skipped_steps``. Blocks.
 
-        What ``numpy.savez``, safetensors and Orbax take. Of the parameters' library if that is PyTorch, of NumPy where
-        it was imported, else ``array.array``; contiguous, in the parameters' shapes: float32, float64 or
-        codes, whose scales are ``exp_avg_scale.<parameter>``. State on a
+        Of the parameters' library if that is PyTorch, of NumPy where it was imported, else ``array.array``; contiguous,
+        in the parameters' shapes: float32, float64 or codes, whose scales are ``exp_avg_scale.<parameter>``. State on a
         CUDA device needs PyTorch or CuPy to be imported; of parameters of CuPy it comes as arrays of NumPy.
         """
         return checkpoint.save(self)

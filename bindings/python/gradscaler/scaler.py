@@ -33,8 +33,6 @@ _EXTRA = _policy.COUNTERS
 # What messages call them.
 _STATE_FIELDS = {**{key.lstrip("_"): f"state_dict[{key!r}]" for key in _TORCH_KEYS},
                  **{key: f"state_dict['gradscaler'][{key!r}]" for key in _EXTRA}}
-# Not in state dicts from before there was one.
-_LATER = ("skips_at_floor",)
 
 
 class GradScaler(Closeable):
@@ -246,9 +244,7 @@ class GradScaler(Closeable):
 
         For aborted iterations. The scale and the gradients are not touched.
         """
-        grads = optimizer.grads if isinstance(optimizer, Optimizer) else optimizer
-        if grads is not None and not isinstance(grads, TensorList):
-            raise _no_optimizer(optimizer)
+        grads = _list_of(optimizer)
         self._handle.discard(None if grads is None else grads._handle)
 
     def _on(self, optimizer: Gradients) -> int:
@@ -317,9 +313,7 @@ class GradScaler(Closeable):
 
         With ``floor_action="error"`` it raises ScaleFloorError at the floor, whose ``report`` has the report.
         """
-        grads = optimizer.grads if isinstance(optimizer, Optimizer) else optimizer
-        if grads is not None and not isinstance(grads, TensorList):
-            raise _no_optimizer(optimizer)
+        grads = _list_of(optimizer)
         found = native.Report()
         names = grads.names if grads is not None else None
         try:
@@ -432,8 +426,6 @@ class GradScaler(Closeable):
             raise TypeError(f"state_dict['gradscaler'] is {type(extra).__name__}; it must be a mapping")
         else:
             for key in _EXTRA:
-                if key not in extra and key in _LATER:
-                    continue
                 if key not in extra:
                     raise ValueError(f"the state dict has no ['gradscaler'][{key!r}]")
                 bounds = (0, (1 << 63) - 1) if key in ("updates", "skipped") else _INT32
@@ -463,6 +455,13 @@ def norm_code(norm_type: float) -> int:
         return int(_NORMS[float(norm_type)])
     except (KeyError, TypeError, ValueError):
         raise ValueError(f"norm_type is {norm_type!r}; it must be 2 or inf") from None
+
+
+def _list_of(optimizer: Gradients | None) -> TensorList | None:
+    grads = optimizer.grads if isinstance(optimizer, Optimizer) else optimizer
+    if grads is not None and not isinstance(grads, TensorList):
+        raise _no_optimizer(optimizer)
+    return grads
 
 
 def _no_optimizer(value: Any, expected: str = "an optimizer of gradscaler's or a TensorList") -> TypeError:

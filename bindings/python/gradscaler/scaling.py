@@ -123,5 +123,4 @@ class _Nothing:
 
 
 def is_cupy(value: Any) -> bool:
-    """Whether it is an array of CuPy."""
     return type(value).__module__.partition(".")[0] == "cupy" and type(value).__name__ == "ndarray"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import torch_memory, trees
+from . import _fields, torch_memory, trees
 from ._native import FLOAT32_MAX, Closeable, native, real
 from .arrays import (
     DTYPE_NAMES,
@@ -36,30 +36,9 @@ EXPONENT_MIN: int = native.EXPONENT_MIN
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(_fields.TensorDiagnosis):
     """What is in one tensor."""
 
-    name: str | None
-    # gen-api: values gsc_tensor_diagnosis
-    #: Number of elements.
-    count: int
-    #: Number of +inf and -inf.
-    inf_count: int
-    #: Number of NaN.
-    nan_count: int
-    #: Number of +0 and -0.
-    zero_count: int
-    #: Number of non-zero values below the smallest normal number of the tensor's dtype.
-    subnormal_count: int
-    #: Index of the first inf or NaN; -1 if there is none.
-    first_nonfinite: int
-    #: Largest magnitude of the finite values; 0 if there are none.
-    amax: float
-    #: Smallest non-zero magnitude of the finite values; 0 if there are none.
-    amin: float
-    #: Square root of the sum of squares of the finite values, summed in fp64.
-    l2_norm: float
-    # gen-api: end
     #: Finite values by exponent: entry b counts ``floor(log2(|x|)) == b + EXPONENT_MIN``. Empty unless asked for.
     histogram: tuple[int, ...] = ()
 
@@ -320,19 +299,7 @@ def recommend_scale(grads: Any, current_scale: float, *, dtype: object = None) -
 def _diagnosis(all_found: Any, index: int, name: str | None, histogram: bool) -> Diagnosis:
     found = all_found.get(index)
     bins = tuple(all_found.histogram(index, b) for b in range(EXPONENT_BINS)) if histogram else ()
-    return Diagnosis(
-        # gen-api: read gsc_tensor_diagnosis
-        count=found.count,
-        inf_count=found.inf_count,
-        nan_count=found.nan_count,
-        zero_count=found.zero_count,
-        subnormal_count=found.subnormal_count,
-        first_nonfinite=found.first_nonfinite,
-        amax=found.amax,
-        amin=found.amin,
-        l2_norm=found.l2_norm,
-        # gen-api: end
-        name=name, histogram=bins)
+    return Diagnosis(**_fields.tensor_diagnosis_of(found), name=name, histogram=bins)
 
 
 def native_tensor(tensor: Any, owner: Any, device: str, like: Tensor) -> Tensor:

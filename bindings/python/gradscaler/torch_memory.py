@@ -17,7 +17,6 @@ from .memory import Tensor, dense_order
 
 
 def is_torch(array: Any) -> bool:
-    """Whether it is a tensor of PyTorch, of any class."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(array, torch.Tensor)
 
@@ -93,7 +92,6 @@ def require_storage(array: Any, argument: str) -> None:
 
 
 def has_storage(tensor: Any) -> bool:
-    """Whether the storage of a plain dense tensor is as large as it needs."""
     needed = (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
     return bool(tensor.untyped_storage().nbytes() >= needed)
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def is_torch_state(state_dict: Mapping[str, Any]) -> bool:
-    """Whether a state dict is one of ``torch.optim``."""
     return "kind" not in state_dict and "state" in state_dict and "param_groups" in state_dict
 
 

@@ -37,7 +37,6 @@ class Leaves:
     empty: list[str] = field(default_factory=list)
 
     def label(self, index: int) -> str:
-        """What a leaf is called in messages: ``params['layer']['w']``."""
         return self.argument + self.paths[index]
 
     def __len__(self) -> int:
@@ -103,7 +102,6 @@ def require_shapes(leaves: Leaves, shapes: Sequence[Sequence[int] | None], refer
 
 
 def reorder(leaves: Leaves, order: Sequence[int]) -> Leaves:
-    """`leaves` in another order, such as the one that :func:`pair` gives."""
     return Leaves(leaves.argument, [leaves.names[i] for i in order], [leaves.paths[i] for i in order],
                   [leaves.values[i] for i in order], leaves.named, leaves.empty)
 

@@ -150,25 +150,6 @@ def test_raw_pointers():
 
 
 @needs_gpu
-def test_device_words_and_state_are_memory_of_the_device():
-    def view(address, dtype, count=1, owner=None):
-        memory = cupy.cuda.UnownedMemory(address, count * np.dtype(dtype).itemsize, owner)
-        return cupy.ndarray((count,), dtype, cupy.cuda.MemoryPointer(memory, 0))
-
-    params, grads = [cupy.zeros(1000, "float32")], [cupy.ones(1000, "float32")]
-    optimizer, scaler = gs.AdamW(params, grads, lr=0.01), gs.GradScaler("cuda", init_scale=8.0, growth_interval=1)
-    words = scaler.device_words
-    assert float(view(words["scale"], "float32", owner=scaler)[0]) == 8.0
-    scaler.step_and_update(optimizer)
-    assert float(view(words["scale"], "float32", owner=scaler)[0]) == 16.0
-    assert float(view(words["inv_scale"], "float32", owner=scaler)[0]) == 1 / 16
-    tensor = optimizer.state["exp_avg"][0]
-    found = view(tensor.address, "float32", tensor.count, optimizer)
-    same_bits(found, optimizer.state_arrays()["exp_avg.0"], "exp_avg")
-    assert float(found[0]) == pytest.approx(0.1 / 8)
-
-
-@needs_gpu
 def test_a_reducer_sums_in_the_stream():
     called = []
 

@@ -84,7 +84,6 @@ def _unscale_check(count: int) -> Any:
 
 def update_scale(scale: Any, growth_tracker: Any, found_inf: Any, growth_factor: float, backoff_factor: float,
                  growth_interval: int) -> tuple[Any, Any]:
-    """The next scale (float32) and growth tracker (int32) by PyTorch's rule."""
     scale, growth_tracker = word("scale", scale), word("growth_tracker", growth_tracker, jnp.int32)
     call = jax.ffi.ffi_call("gradscaler_update_scale", [scale, growth_tracker], vmap_method="sequential",
                             input_output_aliases={0: 0, 1: 1})
