@@ -45,11 +45,9 @@ GSC_HD Uint32Vector unpacked(WordVector lower, WordVector upper) {
   const auto a = as<Register>(lower), b = as<Register>(upper);
   return as<Uint32Vector>(High == 0 ? GSC_BY_WIDTH(unpacklo_epi16, a, b) : GSC_BY_WIDTH(unpackhi_epi16, a, b));
 }
-GSC_HD void unpack(const BatchWords &lower, const BatchWords &upper, BatchLanes &out) {
-  out[0] = unpacked<0>(lower[0], upper[0]);
-  out[1] = unpacked<1>(lower[0], upper[0]);
-  out[2] = unpacked<0>(lower[1], upper[1]);
-  out[3] = unpacked<1>(lower[1], upper[1]);
+GSC_HD void unpack(WordVector lower, WordVector upper, FloatVector *out) {
+  out[0] = BatchLane::value(unpacked<0>(lower, upper));
+  out[1] = BatchLane::value(unpacked<1>(lower, upper));
 }
 
 /// The upper or lower halves of the lanes of vectors 2k and 2k + 1, as words k.
@@ -72,27 +70,21 @@ GSC_HD WordVector lower_words(Uint32Vector even, Uint32Vector odd) {
 #endif
 }
 
-GSC_HD void load_words(const uint16_t *p, BatchWords &out) {
-  for (int k = 0; k < 2; ++k) out[k] = load_vector<WordVector>(p + k * kBatch / 2);
-}
-GSC_HD void load_words(const uint8_t *p, BatchWords &out) {
-  for (int k = 0; k < 2; ++k) {
+/// Words k of a batch from p on; bytes are extended, those with a sign by it.
+GSC_HD WordVector load_words(const uint16_t *p, int k) { return load_vector<WordVector>(p + k * kBatch / 2); }
+GSC_HD WordVector load_words(const uint8_t *p, int k) {
 #if defined(__AVX512F__)
-    out[k] = as<WordVector>(_mm512_maskz_cvtepu8_epi16(~0U, load_vector<__m256i>(p + k * kBatch / 2)));
+  return as<WordVector>(_mm512_maskz_cvtepu8_epi16(~0U, load_vector<__m256i>(p + k * kBatch / 2)));
 #else
-    out[k] = as<WordVector>(_mm256_cvtepu8_epi16(load_vector<__m128i>(p + k * kBatch / 2)));
+  return as<WordVector>(_mm256_cvtepu8_epi16(load_vector<__m128i>(p + k * kBatch / 2)));
 #endif
-  }
 }
-/// Sign-extended.
-GSC_HD void load_words(const int8_t *p, BatchWords &out) {
-  for (int k = 0; k < 2; ++k) {
+GSC_HD WordVector load_words(const int8_t *p, int k) {
 #if defined(__AVX512F__)
-    out[k] = as<WordVector>(_mm512_maskz_cvtepi8_epi16(~0U, load_vector<__m256i>(p + k * kBatch / 2)));
+  return as<WordVector>(_mm512_maskz_cvtepi8_epi16(~0U, load_vector<__m256i>(p + k * kBatch / 2)));
 #else
-    out[k] = as<WordVector>(_mm256_cvtepi8_epi16(load_vector<__m128i>(p + k * kBatch / 2)));
+  return as<WordVector>(_mm256_cvtepi8_epi16(load_vector<__m128i>(p + k * kBatch / 2)));
 #endif
-  }
 }
 GSC_HD void store_words(uint16_t *p, const BatchWords &x) {
   for (int k = 0; k < 2; ++k) store_vector(p + k * kBatch / 2, x[k]);
@@ -153,27 +145,20 @@ GSC_HD WordVector narrow_down(FloatVector first, FloatVector second) {
   return as<WordVector>(_mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1));
 #endif
 }
-/// BatchWords below 256 in the order of narrow_down, as bytes.
-GSC_HD void store_narrowed(uint8_t *p, const BatchWords &x) {
+/// BatchWords below 128 in the order of narrow_down, as bytes with the signs of `signs`, none of them from -128 to -1.
+GSC_HD void store_narrowed(uint8_t *p, const BatchWords &x, const BatchWords &signs) {
+  const auto bytes = as<Uint32Vector>(GSC_BY_WIDTH(packus_epi16, as<Register>(x[0]), as<Register>(x[1])));
+  const auto sign = as<Uint32Vector>(GSC_BY_WIDTH(packs_epi16, as<Register>(signs[0]), as<Register>(signs[1])));
+  const auto codes = as<Register>(bytes | (sign & 0x80808080U));
 #if defined(__AVX512F__)
   const __m512i order = _mm512_set_epi32(15, 7, 14, 6, 11, 3, 10, 2, 13, 5, 12, 4, 9, 1, 8, 0);
-  const __m512i bytes = _mm512_packus_epi16(as<__m512i>(x[0]), as<__m512i>(x[1]));
-  store_vector(p, _mm512_maskz_permutexvar_epi32(kAllLanes, order, bytes));
+  store_vector(p, _mm512_maskz_permutexvar_epi32(kAllLanes, order, codes));
 #else
   const __m256i order = _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0);
-  const __m256i bytes = _mm256_packus_epi16(as<__m256i>(x[0]), as<__m256i>(x[1]));
-  store_vector(p, _mm256_permutevar8x32_epi32(bytes, order));
+  store_vector(p, _mm256_permutevar8x32_epi32(codes, order));
 #endif
 }
 
-/// a where the bits of `mask` are set, b elsewhere.
-GSC_HD WordVector chosen(WordVector mask, WordVector a, WordVector b) {
-#if defined(__AVX512F__)
-  return as<WordVector>(_mm512_ternarylogic_epi32(as<__m512i>(mask), as<__m512i>(a), as<__m512i>(b), 0xca));
-#else
-  return (a & mask) | (b & ~mask);
-#endif
-}
 /// a - b, not below 0.
 GSC_HD WordVector positive_difference(WordVector a, WordVector b) {
   return as<WordVector>(GSC_BY_WIDTH(subs_epu16, as<Register>(a), as<Register>(b)));
@@ -186,6 +171,10 @@ GSC_HD WordVector smaller_word(WordVector a, WordVector b) {
 }
 GSC_HD WordVector larger_signed(WordVector a, WordVector b) {
   return as<WordVector>(GSC_BY_WIDTH(max_epi16, as<Register>(a), as<Register>(b)));
+}
+/// Lanes of vectors 2k and 2k + 1 as words: 0 for those below it, of those above 65535 the largest.
+GSC_HD WordVector positive_words(Int32Vector even, Int32Vector odd) {
+  return as<WordVector>(GSC_BY_WIDTH(packus_epi32, as<Register>(even), as<Register>(odd)));
 }
 /// BatchWords that are 0 where the lanes of vectors 2k and 2k + 1 are, which are below 2^31.
 GSC_HD WordVector words_not_zero(Uint32Vector even, Uint32Vector odd) {

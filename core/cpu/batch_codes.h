@@ -17,14 +17,6 @@ struct PlainSlot {
   static constexpr bool kGrouped = false;
 };
 
-GSC_HD void load_bf16(const uint16_t *from, BatchFloats &out) {
-  BatchWords words;
-  BatchLanes bits;
-  load_words(from, words);
-  unpack({}, words, bits);
-  for_vectors([&](int k) { out[k] = BatchLane::value(bits[k]); });
-}
-
 /// How the codes of a batch are read and written. Of a grouped code, e is the largest peak() of a group >> kPeakShift. A
 /// batch is special where it exceeds kLargest. The scale is max(e - kBelow, kSmallest), and encode() takes number_of(k),
 /// the number() of the scale of vector k. `draw` is NULL to round to nearest.
@@ -33,8 +25,9 @@ struct BatchCode;
 
 template <>
 struct BatchCode<PlainSlot> {
-  GSC_HD static void decode(const float *from, const uint8_t * /*scales*/, BatchFloats &out, Special & /*special*/) {
-    for (int w = 0; w < 2; ++w) load_floats(from + w * kBatch / 2, out + 2 * w);
+  GSC_HD static void decode(const float *from, const uint8_t * /*scales*/, int w, FloatVector *out,
+                            Special & /*special*/) {
+    load_floats(from + w * kBatch / 2, out);
   }
   template <typename N>
   GSC_HD static void encode(const BatchFloats &x, const N & /*number_of*/, const BatchDraw * /*draw*/, float *to) {
@@ -44,8 +37,9 @@ struct BatchCode<PlainSlot> {
 
 template <>
 struct BatchCode<MomentBf16> {
-  GSC_HD static void decode(const uint16_t *from, const uint8_t * /*scales*/, BatchFloats &out, Special & /*special*/) {
-    load_bf16(from, out);
+  GSC_HD static void decode(const uint16_t *from, const uint8_t * /*scales*/, int w, FloatVector *out,
+                            Special & /*special*/) {
+    unpack(WordVector{}, load_words(from, w), out);
   }
   template <typename N>
   GSC_HD static void encode(const BatchFloats &x, const N & /*number_of*/, const BatchDraw * /*draw*/, uint16_t *to) {
@@ -58,7 +52,7 @@ struct BatchCode<MomentBf16> {
 struct ScaleNumbers {
   /// The bits of 2^(s - 119): E4M3 read as fp16 is 2^8 times too small. NaN where fp32 has no such number.
   uint32_t of_moment[256];
-  /// What is added to codes of squares: as the upper 9 bits of a lane, and of each word.
+  /// What is added to codes of squares, as the upper 9 bits of each word.
   uint32_t of_square[256];
   constexpr ScaleNumbers() : of_moment(), of_square() {
     for (uint32_t s = 0; s < 256; ++s) {
@@ -69,8 +63,8 @@ struct ScaleNumbers {
 };
 constexpr ScaleNumbers kScaleNumbers;
 
-/// The scale of vector k.
-GSC_HD int scale_of(const uint8_t *scales, int k) { return scales[k * kBatchGroups / kBatchVectors]; }
+/// The scale of vectors 2w and 2w + 1.
+GSC_HD int scale_of(const uint8_t *scales, int w) { return scales[w * kBatchGroups / 2]; }
 
 /// fp16 is E4M3 with one bit more of exponent and seven of mantissa, of subnormals too.
 template <>
@@ -80,25 +74,24 @@ struct BatchCode<MomentE4m3> {
   /// The bits of 2^(119 - s), by which a magnitude becomes one of fp16.
   GSC_HD static Uint32Vector number(Uint32Vector scale) { return (246U - scale) << 23; }
 
-  GSC_HD static void decode(const uint8_t *from, const uint8_t *scales, BatchFloats &out, Special &special) {
-    special.if_equal_bytes(load_vector<Uint32Vector>(from) | 0x80808080U, Uint32Vector{} - 1U);
-    BatchWords words;
-    load_words(reinterpret_cast<const int8_t *>(from), words);
-    for (int w = 0; w < 2; ++w) widen_fp16(words[w] << 7 & all_words(0xbf80), out + 2 * w);
-    for_vectors(
-        [&](int k) { out[k] *= BatchLane::value(BatchLane::all(kScaleNumbers.of_moment[scale_of(scales, k)])); });
+  GSC_HD static void decode(const uint8_t *from, const uint8_t *scales, int w, FloatVector *out, Special &special) {
+    if (w == 0) special.if_equal_bytes(load_vector<Uint32Vector>(from) | 0x80808080U, Uint32Vector{} - 1U);
+    widen_fp16(load_words(reinterpret_cast<const int8_t *>(from), w) << 7 & all_words(0xbf80), out);
+    const auto scale = BatchLane::value(BatchLane::all(kScaleNumbers.of_moment[scale_of(scales, w)]));
+    out[0] *= scale;
+    out[1] *= scale;
   }
   template <typename N>
   GSC_HD static void encode(const BatchFloats &x, const N &number_of, const BatchDraw *draw, uint8_t *to) {
     if (draw != nullptr) return encode_stochastically(x, number_of, draw->exchanged(), to);
     const auto scaled = [&](int k) { return x[k] * BatchLane::value(number_of(k)); };
-    BatchWords words;
+    BatchWords half;
+    BatchWords magnitude;
     for (int w = 0; w < 2; ++w) {
-      const WordVector half = narrow_down(scaled(2 * w), scaled(2 * w + 1));
-      const WordVector rounded = half + all_words(0x40);
-      words[w] = chosen(all_words(0x8000), half, rounded + rounded) >> 8;
+      half[w] = narrow_down(scaled(2 * w), scaled(2 * w + 1));
+      magnitude[w] = (half[w] + all_words(0x40)) << 1 >> 8;
     }
-    store_narrowed(to, words);
+    store_narrowed(to, magnitude, half);
   }
 
  private:
@@ -119,27 +112,24 @@ struct BatchSquare {
 
 template <>
 struct BatchCode<SquareE5m11> : BatchSquare<30> {
-  GSC_HD static Uint32Vector number(Uint32Vector scale) { return scale << 23; }
-  GSC_HD static void decode(const uint16_t *from, const uint8_t *scales, BatchFloats &out, Special &special) {
-    BatchWords words;
-    BatchLanes codes;
-    load_words(from, words);
-    for (const WordVector &w : words) special.if_equal(w, all_words(0xffff));
-    unpack({}, words, codes);
-    for_vectors([&](int k) {
-      const Uint32Vector scale = BatchLane::all(kScaleNumbers.of_square[scale_of(scales, k)] & 0xff800000U);
-      out[k] = BatchLane::value(codes[k] == 0U ? Uint32Vector{} : (codes[k] >> 4) + scale);
-    });
+  /// What rounding to nearest adds is part of it.
+  GSC_HD static Uint32Vector number(Uint32Vector scale) { return (scale << 23) - (kToNearest >> 4); }
+  GSC_HD static void decode(const uint16_t *from, const uint8_t *scales, int w, FloatVector *out, Special &special) {
+    const WordVector codes = load_words(from, w);
+    special.if_equal(codes, all_words(0xffff));
+    const auto scale = as<WordVector>(BatchLane::all(kScaleNumbers.of_square[scale_of(scales, w)]));
+    unpack(codes << 12, codes == 0 ? WordVector{} : (codes >> 4) + scale, out);
   }
   template <typename N>
   GSC_HD static void encode(const BatchFloats &x, const N &number_of, const BatchDraw * /*draw*/, uint16_t *to) {
-    const auto code = [&](int k) {
-      const Uint32Vector bits = BatchLane::bits(x[k]);
-      const Int32Vector distance = BatchLane::as_int(bits + (kToNearest >> 4) - number_of(k));
-      const Uint32Vector rounded = BatchLane::as_uint(larger(distance, Int32Vector{})) >> 12;
-      return greatest(rounded, least(bits, BatchLane::all(1)));
-    };
-    store_words(to, {lower_words(code(0), code(1)), lower_words(code(2), code(3))});
+    BatchWords words;
+    for (int w = 0; w < 2; ++w) {
+      const Uint32Vector even = BatchLane::bits(x[2 * w]), odd = BatchLane::bits(x[2 * w + 1]);
+      const auto code = [&](Uint32Vector bits) { return BatchLane::as_int(bits - number_of(2 * w)) >> 12; };
+      const WordVector rounded = positive_words(code(even), code(odd));
+      words[w] = larger_word(rounded, smaller_word(words_not_zero(even, odd), all_words(1)));
+    }
+    store_words(to, words);
   }
 };
 
@@ -147,17 +137,11 @@ struct BatchCode<SquareE5m11> : BatchSquare<30> {
 template <>
 struct BatchCode<SquareE4m4> : BatchSquare<14> {
   GSC_HD static Uint32Vector number(Uint32Vector scale) { return scale << 23 | scale << 7; }
-  GSC_HD static void decode(const uint8_t *from, const uint8_t *scales, BatchFloats &out, Special &special) {
-    special.if_equal_bytes(load_vector<Uint32Vector>(from), Uint32Vector{} - 1U);
-    BatchWords words;
-    BatchLanes bits;
-    load_words(from, words);
-    for (int w = 0; w < 2; ++w) {
-      const auto scale = as<WordVector>(BatchLane::all(kScaleNumbers.of_square[scale_of(scales, 2 * w)]));
-      words[w] = words[w] == 0 ? WordVector{} : (words[w] << 3) + scale;
-    }
-    unpack({}, words, bits);
-    for_vectors([&](int k) { out[k] = BatchLane::value(bits[k]); });
+  GSC_HD static void decode(const uint8_t *from, const uint8_t *scales, int w, FloatVector *out, Special &special) {
+    if (w == 0) special.if_equal_bytes(load_vector<Uint32Vector>(from), Uint32Vector{} - 1U);
+    const WordVector codes = load_words(from, w);
+    const auto scale = as<WordVector>(BatchLane::all(kScaleNumbers.of_square[scale_of(scales, w)]));
+    unpack(WordVector{}, codes == 0 ? WordVector{} : (codes << 3) + scale, out);
   }
   /// Stochastically only.
   template <typename N>
@@ -233,47 +217,37 @@ struct NoScales {
 };
 
 template <typename D>
-GSC_HD void load_halves(const uint16_t *from, BatchFloats &out) {
-  if constexpr (std::is_same_v<D, Bf16>) {
-    load_bf16(from, out);
-  } else {
-    BatchWords words;
-    load_words(from, words);
-    for (int w = 0; w < 2; ++w) widen_fp16(words[w], out + 2 * w);
-  }
+GSC_HD void load_halves(const uint16_t *from, int w, FloatVector *out) {
+  const WordVector words = load_words(from, w);
+  if constexpr (std::is_same_v<D, Bf16>) return unpack(WordVector{}, words, out);
+  widen_fp16(words, out);
 }
 
 /// Remainders in the upper bits of words, and back.
-GSC_HD void load_remainders(const int16_t *p, BatchWords &out) {
-  load_words(reinterpret_cast<const uint16_t *>(p), out);
+GSC_HD WordVector load_remainders(const int16_t *p, int w) {
+  return load_words(reinterpret_cast<const uint16_t *>(p), w);
 }
-GSC_HD void load_remainders(const int8_t *p, BatchWords &out) {
-  load_words(reinterpret_cast<const uint8_t *>(p), out);
-  for (WordVector &words : out) words <<= 8;
+GSC_HD WordVector load_remainders(const int8_t *p, int w) {
+  return load_words(reinterpret_cast<const uint8_t *>(p), w) << 8;
 }
 GSC_HD void store_remainders(int16_t *p, const BatchWords &x) { store_words(reinterpret_cast<uint16_t *>(p), x); }
 GSC_HD void store_remainders(int8_t *p, const BatchWords &x) {
   store_words(reinterpret_cast<uint8_t *>(p), {x[0] >> 8, x[1] >> 8});
 }
 
-/// Masters of a batch, joined as words: a remainder below 0 takes 1 from the weight.
+/// Masters joined as words: a remainder below 0 takes 1 from the weight.
 template <typename D, typename R>
-GSC_HD void load_masters(const uint16_t *weights, const R *remainders, BatchFloats &out) {
-  BatchWords upper, lower;
-  BatchLanes fixed;
-  load_words(weights, upper);
-  load_remainders(remainders, lower);
-  for (int w = 0; w < 2; ++w) {
-    lower[w] = (upper[w] & 0x7fff) == 0 ? larger_signed(lower[w], WordVector{}) : lower[w];
-    upper[w] += as<WordVector>(as<Int16Vector>(lower[w]) >> 15);
-  }
-  unpack(lower, upper, fixed);
-  for_vectors([&](int k) {
-    if constexpr (std::is_same_v<D, Fp16>) {
-      fixed[k] = Fraction<D>::template to<BatchLane>(fixed[k] & 0x7fffffffU) | (fixed[k] & 0x80000000U);
+GSC_HD void load_masters(const uint16_t *weights, const R *remainders, int w, FloatVector *out) {
+  const WordVector upper = load_words(weights, w);
+  WordVector lower = load_remainders(remainders, w);
+  lower = (upper & 0x7fff) == 0 ? larger_signed(lower, WordVector{}) : lower;
+  unpack(lower, upper + as<WordVector>(as<Int16Vector>(lower) >> 15), out);
+  if constexpr (std::is_same_v<D, Fp16>) {
+    for (int k = 0; k < 2; ++k) {
+      const Uint32Vector fixed = BatchLane::bits(out[k]);
+      out[k] = BatchLane::value(Fraction<D>::template to<BatchLane>(fixed & 0x7fffffffU) | (fixed & 0x80000000U));
     }
-    out[k] = BatchLane::value(fixed[k]);
-  });
+  }
 }
 
 /// Halves 2w and 2w + 1 of weights as words and their 16 fraction bits, `add`(k) added. fp16: without inf.

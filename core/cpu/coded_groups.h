@@ -70,21 +70,13 @@ struct Batch {
   /// Ends the search for special numbers.
   GSC_HD void find_scales(Special special) {
     scales.find(state[kGrouped], state[kLast], special);
-    find_nan(params, special);
-    if constexpr (std::is_same_v<First, MomentBf16>) find_nan(state[0], special);
     is_special = special.any();
-  }
-
- private:
-  GSC_HD static void find_nan(const BatchFloats &x, Special &special) {
-    special.if_nan(x[0], x[1]);
-    special.if_nan(x[2], x[3]);
   }
 };
 
 /// F::update of a vector. Results go to memory, from where encoding takes them: GCC 12 stores them in any case.
 template <typename F>
-GSC_HD void update_vector(FloatVector param, const BatchFloats *state, int k, FloatVector grad,
+GSC_HD void update_vector(FloatVector param, const FloatVector (*state)[2], int k, FloatVector grad,
                           const Coefficients<float> &c, float *__restrict new_param, float *__restrict first,
                           float *__restrict last) {
   constexpr int kLanes = VectorLanes::kCount;
@@ -124,27 +116,30 @@ template <typename F, typename D, typename R, typename Format, typename B>
   const auto scales = [&](auto slot, int64_t i) { return span.scales[slot] + i / kStateGroup; };
   const auto update = [&](int64_t i, Batch<F, Format> &b) {
     Special special;
-    BatchFloats state[F::kStates];
-    BatchFloats params;
-    BatchFloats grads;
-    for_slots<F>([&](auto slot) {
-      BatchCode<CodeOf<F, Format, slot>>::decode(codes(slot, i), scales(slot, i), state[slot], special);
-    });
-    if constexpr (kIsSplit) {
-      load_masters<D>(weight + i, remainder + i, params);
-    } else {
-      load_halves<D>(weight + i, params);
+#pragma GCC unroll 2
+    for (int w = 0; w < 2; ++w) {
+      FloatVector state[F::kStates][2];
+      FloatVector params[2];
+      FloatVector grads[2];
+      for_slots<F>([&](auto slot) {
+        BatchCode<CodeOf<F, Format, slot>>::decode(codes(slot, i), scales(slot, i), w, state[slot], special);
+      });
+      if constexpr (kIsSplit) {
+        load_masters<D>(weight + i, remainder + i, w, params);
+      } else {
+        load_halves<D>(weight + i, w, params);
+      }
+      load_halves<D>(grad + i, w, grads);
+#pragma GCC unroll 2
+      for (int k = 0; k < 2; ++k) {
+        const auto lanes_of = [at = 2 * w + k](BatchFloats &x) { return reinterpret_cast<float *>(x + at); };
+        update_vector<F>(params[k], state, k, grads[k] * span.inv_scale * clip, c, lanes_of(b.params),
+                         lanes_of(b.state[0]), lanes_of(b.state[F::kStates - 1]));
+      }
     }
-    load_halves<D>(grad + i, grads);
-    for_vectors([&](int k) {
-      const auto lanes_of = [k](BatchFloats &x) { return reinterpret_cast<float *>(x + k); };
-      update_vector<F>(params[k], state, k, grads[k] * span.inv_scale * clip, c, lanes_of(b.params),
-                       lanes_of(b.state[0]), lanes_of(b.state[F::kStates - 1]));
-    });
-    if constexpr (std::is_same_v<D, Fp16>) {  // inf
-      for (int k = 0; k < kBatchVectors; k += 2)
-        special.if_nan(b.params[k] - b.params[k], b.params[k + 1] - b.params[k + 1]);
-    }
+    // A mean of NaN makes NaN of its parameter. fp16's inf is special too.
+    const auto checked = [&](int k) { return std::is_same_v<D, Fp16> ? b.params[k] - b.params[k] : b.params[k]; };
+    for (int k = 0; k < kBatchVectors; k += 2) special.if_nan(checked(k), checked(k + 1));
     b.find_scales(special);
   };
   const auto store = [&](int64_t i, const Batch<F, Format> &b, const BatchDraw &state_draw,

@@ -21,12 +21,13 @@ namespace {
 
 uint32_t stride() { return std::getenv("GSC_TEST_ALL_BITS") != nullptr ? 1 : 509; }
 
-/// f(x) for patterns of fp32; false stops.
+/// Expects is_right(x) for patterns of fp32.
 template <typename F>
-void for_patterns(const F &f) {
+void expect_of_patterns(const F &is_right) {
   const uint64_t step = stride();
   for (uint64_t bits = 0; bits <= 0xffffffffULL; bits += step) {
-    if (!f(from_bits(static_cast<uint32_t>(bits)))) return;
+    const float x = from_bits(static_cast<uint32_t>(bits));
+    ASSERT_TRUE(is_right(x)) << std::hexfloat << x << ", bits " << bits;
   }
 }
 
@@ -62,43 +63,30 @@ void divide(float master, uint16_t &weight, R &remainder) {
 }
 
 TEST(Split, Bf16With16BitsIsExact) {
-  for_patterns([](float master) {
+  expect_of_patterns([](float master) {
     uint16_t weight;
     int16_t remainder;
     divide<Bf16, int16_t>(master, weight, remainder);
     const float back = Split<Bf16, int16_t>::join(weight, remainder);
-    if (master != master) {
-      EXPECT_TRUE(back != back && weight_value<Bf16>(weight) != weight_value<Bf16>(weight)) << to_bits(master);
-    } else {
-      EXPECT_EQ(to_bits(back), to_bits(master));
-      EXPECT_TRUE(is_nearest<Bf16>(master, weight)) << std::hexfloat << master;
-    }
-    return !::testing::Test::HasFailure();
+    if (master != master) return back != back && weight_value<Bf16>(weight) != weight_value<Bf16>(weight);
+    return to_bits(back) == to_bits(master) && is_nearest<Bf16>(master, weight);
   });
 }
 
 TEST(Split, Fp16With16BitsIsExactInItsRange) {
-  for_patterns([](float master) {
+  expect_of_patterns([](float master) {
     uint16_t weight;
     int16_t remainder;
     divide<Fp16, int16_t>(master, weight, remainder);
     const float back = Split<Fp16, int16_t>::join(weight, remainder);
     const float magnitude = std::fabs(master);
-    EXPECT_EQ(std::signbit(master), std::signbit(back));
-    if (master != master) {
-      EXPECT_TRUE(back != back && weight_value<Fp16>(weight) != weight_value<Fp16>(weight)) << to_bits(master);
-    } else if (std::isinf(master)) {
-      EXPECT_EQ(back, master);
-    } else if (magnitude > 65504.0F) {
-      EXPECT_EQ(back, std::copysign(65504.0F, master));
-    } else if (magnitude >= 0x1p-17F) {
-      EXPECT_EQ(to_bits(back), to_bits(master));
-      EXPECT_TRUE(is_nearest<Fp16>(master, weight)) << std::hexfloat << master;
-    } else {
-      EXPECT_LE(std::fabs(static_cast<double>(back) - static_cast<double>(master)), 0x1p-41) << std::hexfloat << master;
-      EXPECT_LE(std::fabs(weight_value<Fp16>(weight) - static_cast<double>(master)), 0x1p-25 + 0x1p-41);
-    }
-    return !::testing::Test::HasFailure();
+    if (std::signbit(master) != std::signbit(back)) return false;
+    if (master != master) return back != back && weight_value<Fp16>(weight) != weight_value<Fp16>(weight);
+    if (std::isinf(master)) return back == master;
+    if (magnitude > 65504.0F) return back == std::copysign(65504.0F, master);
+    if (magnitude >= 0x1p-17F) return to_bits(back) == to_bits(master) && is_nearest<Fp16>(master, weight);
+    return std::fabs(static_cast<double>(back) - static_cast<double>(master)) <= 0x1p-41 &&
+           std::fabs(weight_value<Fp16>(weight) - static_cast<double>(master)) <= 0x1p-25 + 0x1p-41;
   });
 }
 
@@ -106,24 +94,20 @@ TEST(Split, Fp16With16BitsIsExactInItsRange) {
 template <typename D>
 void expect_eight_bits() {
   constexpr double kLargest = Fraction<D>::kInf == 0x7c00U ? 65504.0 : 0x1.fep127;
-  for_patterns([](float master) {
+  expect_of_patterns([](float master) {
     uint16_t weight;
     int8_t remainder;
     divide<D, int8_t>(master, weight, remainder);
     const float back = Split<D, int8_t>::join(weight, remainder);
-    if (master != master) {
-      EXPECT_TRUE(back != back);
-    } else if (std::isinf(master)) {
-      EXPECT_EQ(back, master);
-    } else if (std::fabs(master) <= kLargest) {
-      const double unit = unit_of<D>(weight);
-      // fp16 rounds twice below 2^-17, first to a multiple of 2^-40.
-      const double first = Fraction<D>::kInf == 0x7c00U && std::fabs(master) < 0x1p-17F ? 0x1p-41 : 0.0;
-      EXPECT_LE(std::fabs(static_cast<double>(back) - static_cast<double>(master)), unit * 0x1p-9 + first);
-      EXPECT_LE(std::fabs(weight_value<D>(weight) - static_cast<double>(master)), unit * (0.5 + 0x1p-9) + first);
-      EXPECT_EQ(std::signbit(master), std::signbit(back));
-    }
-    return !::testing::Test::HasFailure();
+    if (master != master) return back != back;
+    if (std::isinf(master)) return back == master;
+    if (std::fabs(master) > kLargest) return true;
+    const double unit = unit_of<D>(weight);
+    // fp16 rounds twice below 2^-17, first to a multiple of 2^-40.
+    const double first = Fraction<D>::kInf == 0x7c00U && std::fabs(master) < 0x1p-17F ? 0x1p-41 : 0.0;
+    return std::fabs(static_cast<double>(back) - static_cast<double>(master)) <= unit * 0x1p-9 + first &&
+           std::fabs(weight_value<D>(weight) - static_cast<double>(master)) <= unit * (0.5 + 0x1p-9) + first &&
+           std::signbit(master) == std::signbit(back);
   });
 }
 TEST(Split, Bf16With8Bits) { expect_eight_bits<Bf16>(); }
@@ -133,22 +117,20 @@ TEST(Split, Fp16With8Bits) { expect_eight_bits<Fp16>(); }
 template <typename D, typename R>
 void expect_vectors_to_split_alike() {
   using V = cpu::VectorLanes;
-  for_patterns([](float master) {
+  expect_of_patterns([](float master) {
     const auto one = Split<D, R>::divide(master);
     const auto vector = Split<D, R>::template divide<V>(V::value(V::all(to_bits(master))));
     uint16_t weights[V::kCount];
     R remainders[V::kCount];
     V::store_low(weights, vector.weight);
     V::store_low(remainders, vector.remainder);
-    EXPECT_EQ(weights[V::kCount - 1], static_cast<uint16_t>(one.weight)) << to_bits(master);
-    EXPECT_EQ(remainders[V::kCount - 1], static_cast<R>(one.remainder)) << to_bits(master);
     const float back = Split<D, R>::join(weights[0], remainders[0]);
     const auto backs = V::bits(Split<D, R>::template join<V>(V::load(weights), V::load(remainders)));
-    EXPECT_EQ(backs[V::kCount - 1], to_bits(back)) << to_bits(master);
     const uint32_t random = to_bits(master) * 0x9E3779B1U >> 16;
     const auto rounded = round_stochastically<D, V>(V::value(V::all(to_bits(master))), V::all(random));
-    EXPECT_EQ(rounded[0], round_stochastically<D>(master, random)) << to_bits(master);
-    return !::testing::Test::HasFailure();
+    return weights[V::kCount - 1] == static_cast<uint16_t>(one.weight) &&
+           remainders[V::kCount - 1] == static_cast<R>(one.remainder) && backs[V::kCount - 1] == to_bits(back) &&
+           rounded[0] == round_stochastically<D>(master, random);
   });
 }
 TEST(Split, VectorsOfBf16With16Bits) { expect_vectors_to_split_alike<Bf16, int16_t>(); }
@@ -318,7 +300,7 @@ TYPED_TEST(StateCode, VectorsAreCodedAsSingleElements) {
   using V = cpu::VectorLanes;
   const std::vector<int> all_scales = scales<C>();
   size_t next = 0;
-  for_patterns([&](float x) {
+  expect_of_patterns([&](float x) {
     const auto scale = static_cast<uint32_t>(all_scales[next++ % all_scales.size()]);
     if constexpr (C::kGrouped) {
       if (C::scale_for(static_cast<uint32_t>(finite_magnitude(x))) > scale) return true;  // of a larger group
@@ -326,13 +308,11 @@ TYPED_TEST(StateCode, VectorsAreCodedAsSingleElements) {
     const uint32_t bias = to_bits(x) * 0x9E3779B1U >> 16;
     const uint32_t code = C::encode(x, scale, bias);
     const auto codes = C::template encode<V>(V::value(V::all(to_bits(x))), V::all(scale), V::all(bias));
-    EXPECT_EQ(codes[V::kCount - 1], code) << to_bits(x) << ' ' << scale;
     const auto values = V::bits(C::template decode<V>(codes, V::all(scale)));
-    EXPECT_EQ(values[0], to_bits(C::decode(code, scale))) << code << ' ' << scale;
     typename C::Stored stored[V::kCount];
     V::store_low(stored, codes);
-    EXPECT_EQ(V::load(stored)[V::kCount - 1], code);
-    return !::testing::Test::HasFailure();
+    return codes[V::kCount - 1] == code && values[0] == to_bits(C::decode(code, scale)) &&
+           V::load(stored)[V::kCount - 1] == code;
   });
 }
 
