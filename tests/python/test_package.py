@@ -153,6 +153,9 @@ def methods():
                                          re.DOTALL | re.MULTILINE):
                 called = [text for helper, text in helpers.items() if f"{helper}(" in body]
                 found[f"{struct}::{name}"] = "\n".join([body, *called])
+            for name, call in re.findall(r"^  GSC_VALUE\(\w+, (\w+)\([^)]*\),\s*(.*?)\)$", block,
+                                         re.DOTALL | re.MULTILINE):
+                found[f"{struct}::{name}"] = call
     return found
 
 
