@@ -172,6 +172,7 @@ TEST_P(CudaStep, SameBitsWithAbsentTensorsAndAverages) {
   SKIP_WITHOUT_DEVICE();
   StepCase averaging = GetParam();
   averaging.ema_decay = 0.75;
+  averaging.params = Values::kOrdinary;  // the average of a NaN may have other bits on a device
   Pair pair(averaging);
   const auto count = static_cast<int64_t>(pair.grads.size());
   for (int step = 0; step < 7; ++step) {
