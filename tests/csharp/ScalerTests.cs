@@ -11,6 +11,22 @@ namespace Gradscaler.Tests
   public class ScalerTests
   {
     [Test]
+    public void EveryKindSteps()
+    {
+      foreach (OptimizerKind kind in Enum.GetValues(typeof(OptimizerKind)))
+      {
+        using (var w = new World(1))
+        using (var optimizer = new Optimizer(w.Context, new OptimizerOptions(kind), w.Params, w.Grads))
+        {
+          w.Weights[0] = 1;
+          w.Gradients[0] = 0.5f;
+          optimizer.Step();
+          Assert.That(w.Weights[0], Is.LessThan(1), kind.ToString());
+        }
+      }
+    }
+
+    [Test]
     public void Evaluating()
     {
       var options = new OptimizerOptions(OptimizerKind.SgdScheduleFree) { Lr = 1, EmaDecay = 0.5 };

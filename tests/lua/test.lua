@@ -94,6 +94,17 @@ function tests.a_step_and_an_overflow()
   equal(tonumber(report.skipped), 1, "skipped")
 end
 
+function tests.every_kind_steps()
+  local context, C = gs.context({num_threads = 1}), gs.C
+  local weights, grads = array(1, 1), array(1, 0.5)
+  local params, list = gs.list(context, {{weights, 1, C.GSC_FP32}}), gs.list(context, {{grads, 1, C.GSC_FP32}})
+  for kind = C.GSC_SGD, C.GSC_NOVOGRAD do
+    weights[0] = 1
+    gs.check(C.gsc_optimizer_step(gs.optimizer(context, {kind = kind}, params, list), nil))
+    assert(weights[0] < 1, kind)
+  end
+end
+
 -- Only the list knows its arrays, and only the optimizer the lists: what is needed must not be collected.
 function tests.buffers_live_as_long_as_the_optimizer()
   local context = gs.context({num_threads = 1})

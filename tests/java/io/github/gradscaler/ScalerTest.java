@@ -19,6 +19,19 @@ import org.junit.jupiter.api.Test;
 /** That every method reaches the function it is named after, with its arguments in order. */
 class ScalerTest {
   @Test
+  void everyKindSteps() {
+    for (OptimizerKind kind : OptimizerKind.values()) {
+      try (World w = new World(1);
+          Optimizer optimizer = new Optimizer(w.context, new OptimizerOptions(kind), w.params, w.grads)) {
+        w.weights.floats().put(0, 1);
+        w.gradients.floats().put(0, 0.5f);
+        optimizer.step();
+        assertTrue(w.weights.floats().get(0) < 1, kind::toString);
+      }
+    }
+  }
+
+  @Test
   void evaluating() {
     try (World w = new World(1);
         Optimizer averaging = new Optimizer(w.context, OptimizerOptions.sgdScheduleFree().lr(1).emaDecay(0.5), w.params,
