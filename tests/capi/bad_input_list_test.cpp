@@ -245,7 +245,8 @@ TEST(BadInputRecommend, Arguments) {
   expect_refused(histogram.data(), GSC_EXPONENT_BINS, inf, GSC_FP16, "current_scale");
   expect_refused(histogram.data(), GSC_EXPONENT_BINS, std::nanf(""), GSC_FP16, "current_scale");
   expect_refused(histogram.data(), GSC_EXPONENT_BINS, 1.0f, 0, "dtype");
-  expect_refused(histogram.data(), GSC_EXPONENT_BINS, 1.0f, GSC_FP64, "dtype");
+  expect_refused(histogram.data(), GSC_EXPONENT_BINS, 1.0f, GSC_FP64,
+                 "dtype is 4; it must be GSC_FP16, GSC_BF16 or GSC_FP32");
   histogram[3] = -1;
   expect_refused(histogram.data(), GSC_EXPONENT_BINS, 1.0f, GSC_FP16, "histogram");
   histogram[3] = 0;

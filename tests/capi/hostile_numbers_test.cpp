@@ -309,6 +309,7 @@ TEST(Messages, EscapeWhatIsInNames) {
       {"\xe2\x82", "(\"\\xe2\\x82\")"},                                                        // cut off
       {"\x80x\xff", "(\"\\x80x\\xff\")"},                                                      // no beginning
       {"\xc2\x85\xe2\x80\xa8\xe2\x80\xae", "(\"\\xc2\\x85\\xe2\\x80\\xa8\\xe2\\x80\\xae\")"},  // breaks, right to left
+      {"\xe2\x81\xa5\xe2\x81\xa6\xe2\x81\xa9", "(\"\xe2\x81\xa5\\xe2\\x81\\xa6\\xe2\\x81\\xa9\")"},  // isolated
   };
   for (const auto &[name, shown] : kNames) {
     const gsc_tensor bad = GSC_TENSOR_INIT(nullptr, 4, GSC_FP32);
