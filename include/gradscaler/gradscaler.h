@@ -73,7 +73,8 @@
  *     graph with all other work.
  *   - A function that takes a stream waits for the device if its name ends in _sync, and never otherwise. Functions
  *     without a stream do no device work. The exceptions are gsc_optimizer_add_group and the functions that create or
- *     destroy objects. These may wait for the device: call them during setup.
+ *     destroy objects. These may wait for the device: call them during setup. On GPUs without memory pools, operations
+ *     without a scaler wait too.
  *   - "Device memory" is memory of the context's device: plain host memory on the CPU. A "device scalar" is a single
  *     number in device memory, passed by its address.
  *   - Objects are not locked: use one from one thread at a time, but for gsc_scaler_step_slice. Different objects
@@ -233,7 +234,7 @@ enum {
    * optimizer tests all its fp64 gradients against fp32's range.
    */
   GSC_FP64 = 4,
-  /** OCP FP8, 4 bits of exponent and 3 of mantissa. For optimizer state only, as all codes from here on. */
+  /** OCP FP8, 4 bits of exponent and 3 of mantissa. For optimizer state only, as the formats after it. */
   GSC_FP8_E4M3 = 5,
   /** Reserved; refused by this version. */
   GSC_FP8_E5M2 = 6,
