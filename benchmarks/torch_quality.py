@@ -17,12 +17,12 @@ import math
 import pathlib
 import statistics
 import time
+from pydoc_data import topics
 
 import records
 import table
 import torch
 import torch_state
-from pydoc_data import topics
 
 BATCH, LENGTH, WIDTH, LAYERS, HEADS = 8, 64, 128, 3, 4
 LR, WARMUP, BETAS, MAX_NORM = 2e-3, 20, (0.9, 0.999), 1.0
