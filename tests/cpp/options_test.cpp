@@ -24,7 +24,7 @@ Struct distinct() {
   for (uint32_t i = 0; i < std::size(words); ++i) words[i] = i + 1;
   std::memcpy(&result, words, sizeof result);
   result.struct_size = sizeof result;
-  result.reserved = 0;
+  if constexpr (requires { result.reserved; }) result.reserved = 0;
   return result;
 }
 
