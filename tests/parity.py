@@ -15,6 +15,7 @@ ROOT = pathlib.Path(sys.argv[1])
 HEADER = (ROOT / "include/gradscaler/gradscaler.h").read_text(encoding="utf-8")
 sys.path.insert(0, str(ROOT / "bindings/generate"))
 import gen_csharp  # noqa: E402
+import gen_swig  # noqa: E402
 
 # Where the sources are, how they spell a method, and how a call of the native layer begins.
 LANGUAGES = {
@@ -59,8 +60,7 @@ def methods():
     found |= {name: {name} for name in bodies(swig)}
     entries = r'EntryPoint="(\w+)"\)\]\s+internal static extern \w+ (\w+)'
     found |= {name: {entry} for entry, name in re.findall(entries, swig)}
-    swig = re.sub(r"GSC_VALUE\((\w+), (\w+\([^)]*\)),\s+(.*)\)$", r"\1 \2 { \3; }", swig, flags=re.M)
-    for struct, block in re.findall(r"^%extend (gsc_\w+) \{\n(.*?)^\}", swig, re.M | re.S):
+    for struct, block in re.findall(r"^%extend (gsc_\w+) \{\n(.*?)^\}", gen_swig.expanded(swig), re.M | re.S):
         for name, body in re.findall(r"^  (?!return|if)[^\n(]*?(\w+)\([^)]*\)(;| \{[^\n]*\}$| \{\n.*?^  \}$)", block,
                                      re.M | re.S):
             name = name.rstrip("_")

@@ -137,6 +137,9 @@ def test_the_examples_of_the_documentation_run(page, example, tmp_path, monkeypa
     assert expected and all(line in printed for line in expected), printed
 
 
+sys.path.insert(0, str(ROOT / "bindings" / "generate"))
+import gen_swig  # noqa: E402
+
 SWIG = ROOT / "bindings" / "swig"
 SYNC = [name for name in (ROOT / "capi" / "functions.txt").read_text().split() if name.endswith("_sync")]
 
@@ -147,15 +150,12 @@ def methods():
                               re.DOTALL | re.MULTILINE))
     found = {}
     for file in ("objects.i", "python.i"):
-        for struct, block in re.findall(r"^%extend (\w+) \{\n(.*?)^\}", (SWIG / file).read_text(),
+        for struct, block in re.findall(r"^%extend (\w+) \{\n(.*?)^\}", gen_swig.expanded((SWIG / file).read_text()),
                                         re.DOTALL | re.MULTILINE):
             for name, body in re.findall(r"^  [\w *]*?(\w+)\([^{]*?\)(?: \{(.*?)(?:\n  )?\}|;)$", block,
                                          re.DOTALL | re.MULTILINE):
                 called = [text for helper, text in helpers.items() if f"{helper}(" in body]
                 found[f"{struct}::{name}"] = "\n".join([body, *called])
-            for name, call in re.findall(r"^  GSC_VALUE\(\w+, (\w+)\([^)]*\),\s*(.*?)\)$", block,
-                                         re.DOTALL | re.MULTILINE):
-                found[f"{struct}::{name}"] = call
     return found
 
 
