@@ -96,13 +96,16 @@ void train_save_load_convert(const Options &options, double tolerance) {
     problem.run(optimizer, 100);
     EXPECT_LE(problem.error(), tolerance);
 
-    // An archive of the same format continues with the same bits.
-    Optimizer same(again.params, options, format.options());
-    load_archive(same, archive_of(optimizer));
-    again.take(problem);
-    problem.run(optimizer, 3);
-    again.run(same, 3);
-    ASSERT_TRUE(again.has_bits_of(problem));
+    /// Whether an optimizer of the same format continues from the archive of `from` with the same bits.
+    const auto continues = [&](const torch::optim::Optimizer &from, int steps) {
+      Optimizer loaded(again.params, options, format.options());
+      load_archive(loaded, archive_of(from));
+      again.take(problem);
+      problem.run(optimizer, steps);
+      again.run(loaded, steps);
+      return again.has_bits_of(problem);
+    };
+    ASSERT_TRUE(continues(optimizer, 3));
 
     // Of another one it is converted, and back again without a loss where fp32 is between them.
     for (const Format &other : formats()) {
@@ -119,12 +122,7 @@ void train_save_load_convert(const Options &options, double tolerance) {
     wide.take(problem);
     wide.set_grads();
     full.prepare();
-    Optimizer back(again.params, options, format.options());
-    load_archive(back, archive_of(full));
-    again.take(problem);
-    problem.run(optimizer, 1);
-    again.run(back, 1);
-    EXPECT_TRUE(again.has_bits_of(problem));
+    EXPECT_TRUE(continues(full, 1));
   }
 }
 
