@@ -92,7 +92,7 @@ struct Device {
     vkGetDeviceQueue(device, family, 0, &queue);
   }
 
-  /// A buffer with memory of its own of this kind, which can be exported if `exported`.
+  /// A buffer, and memory of this kind for it. `exported`: CUDA can import the memory.
   VkBuffer make_buffer(VkDeviceSize bytes, VkMemoryPropertyFlags kind, bool exported, VkDeviceMemory *memory,
                        VkDeviceSize *allocated) const {
     VkExternalMemoryBufferCreateInfo external{VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO};

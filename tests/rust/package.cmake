@@ -23,7 +23,7 @@ foreach(crate gradscaler-sys gradscaler)
     endif()
   endforeach()
 endforeach()
-# In a folder of its own: cargo takes a crate of the same version and folder as unchanged, and their dates are old.
+# With a new target folder. Unpacked files have old dates, so cargo would keep what it built of the same version before.
 execute_process(COMMAND ${CMAKE_COMMAND} -E env CARGO_TARGET_DIR=${unpacked}/target
                         ${CARGO} check --features half --config
                         "patch.crates-io.gradscaler-sys.path='${unpacked}/gradscaler-sys-${VERSION}'"
