@@ -38,7 +38,7 @@ void Optimizer::require_no_scaler_at_work(const StepScalars &scalars) const {
   // Its sums are where a step puts its own.
   if (it.is_checked_in_part()) {
     fail(GSC_ERROR_BAD_STATE, "optimizer",
-         "has gradients of which check_range has covered %lld of %lld tensors; check the rest or discard the list",
+         "has gradients of which check_range has checked %lld of %lld tensors; check the rest or discard the list",
          static_cast<long long>(it.tensors_checked()), static_cast<long long>(lists_.grads->plan().size()));
   }
   if (it.is_left_scaled() && scalars.inv_scale == nullptr) {

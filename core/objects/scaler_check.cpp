@@ -221,7 +221,7 @@ void Scaler::require_whole_checks(const TensorList *except) const {
     }
     if (list.get() == except || !it.is_checked_in_part()) continue;
     fail(GSC_ERROR_BAD_STATE, kNoArgument,
-         "check_range has covered %lld of %lld tensors of a list; check the rest or discard the list",
+         "check_range has checked %lld of %lld tensors of a list; check the rest or discard the list",
          static_cast<long long>(it.tensors_checked()), static_cast<long long>(list->plan().size()));
   }
 }

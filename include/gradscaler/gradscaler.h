@@ -61,37 +61,39 @@
  *    7. Saving and restoring
  *
  * Conventions:
- *   - You own the stream and every gradient, parameter and state buffer that you pass in. Keep a buffer valid while a
- *     list refers to it and until the work on it is done. The library owns what its create functions return.
- *   - A function that can fail returns gsc_status, GSC_OK = 0. On error, outputs and everything else are unchanged
- *     unless a comment says otherwise. No call prints or aborts.
+ *   - Ownership. You own the stream and every gradient, parameter and state buffer that you pass in. Keep a buffer
+ *     valid while a list refers to it and until the work on it is done. The library owns what its create functions
+ *     return.
+ *   - Destruction. A destroy function releases your reference; NULL does nothing. Destroy in any order and from any
+ *     thread. An object lives until the last object that uses it is gone.
+ *   - Errors. A function that can fail returns gsc_status, GSC_OK = 0. On error, outputs and everything else are
+ *     unchanged unless a comment says otherwise. No call prints or aborts.
  *   - Parameters come in the order object, inputs, outputs, stream.
- *   - `stream` is the CUDA stream (cudaStream_t or CUstream) on which the work is enqueued, NULL for the default
- *     stream. The CPU ignores it, and the work is done when the call returns.
- *   - Work on a scaler, list or optimizer runs on the device in the order of your calls, also on several streams. You
- *     order your own kernels. In a graph capture, work waits for earlier work of the same capture only: you order the
- *     graph with all other work.
- *   - A function that takes a stream waits for the device if its name ends in _sync, and never otherwise. Functions
- *     without a stream do no device work. The exceptions are gsc_optimizer_add_group and the functions that create or
- *     destroy objects. These may wait for the device: call them during setup. On GPUs without memory pools, operations
- *     without a scaler wait too.
- *   - "Device memory" is memory of the context's device: plain host memory on the CPU. A "device scalar" is a single
- *     number in device memory, passed by its address.
- *   - Objects are not locked: use one from one thread at a time, but for gsc_scaler_step_slice. Different objects
- *     may be used at once, also when they share a context. Any number of threads may use one context. A list that a
- *     scaler has checked belongs to that scaler's iteration until update, discard, set_scale or set_state, or until the
- *     scaler is destroyed.
- *   - A callback may read the objects of the call it runs in, use other objects, and destroy any object. Destruction
- *     takes effect when the call returns. Changing an object of that call, or saving an optimizer, fails with
- *     BAD_STATE.
- *   - A callback should not throw. If it does, the callback's comment gives the result. This needs a program with the
- *     library's kind of C++ runtime (GCC's or LLVM's). With another one, the exception ends the process.
- *   - A destroy function releases the caller's reference, and does nothing with NULL. Call them in any order, from any
- *     thread; a parent lives as long as its last child.
- *   - The caller's floating-point environment (rounding mode, flush-to-zero, traps) does not affect results and is
- *     restored on return. Callbacks run in the default one: round to nearest, subnormals kept, no traps.
- *   - A struct that begins with struct_size may grow in later versions. Set struct_size to the sizeof of the struct,
- *     also of one that a call fills in; the _options_init functions do it for you. Fields called reserved are 0.
+ *   - Memory. "Device memory" is memory of the context's device: plain host memory on the CPU. A "device scalar" is a
+ *     single number in device memory, passed by its address.
+ *   - Streams. `stream` is the CUDA stream (cudaStream_t or CUstream) on which the work is enqueued. NULL is the default
+ *     stream. The CPU ignores it: the work is done when the call returns.
+ *   - Order. Calls that use the same scaler, list or optimizer run on the device in the order in which you make them,
+ *     even on different streams. The library does not order your kernels on other streams: use an event. A graph
+ *     capture keeps this order among its calls only. You order the graph with the work outside it.
+ *   - Waiting. A function with a stream waits for the device only if its name ends in _sync. On GPUs without memory
+ *     pools, operations without a scaler also wait.
+ *   - Setup. Functions that create or destroy objects, and gsc_optimizer_add_group, may wait for the device. Other
+ *     functions without a stream do no device work.
+ *   - Threads. Objects have no locks: use an object from one thread at a time. Different objects may be used at once,
+ *     and any number of threads may share a context. Only gsc_scaler_step_slice runs on several threads at once with
+ *     the same objects. A scaler also uses each list that it has checked, until gsc_scaler_update, discard, set_scale or
+ *     set_state, or until it is destroyed. Until then, use such a list only where you may use the scaler.
+ *   - Callbacks. A callback may use all objects that the running call does not use. The objects of the running call may
+ *     be read and destroyed in it; the library frees them when the call returns. Changing one, or saving an optimizer of
+ *     the call, fails with BAD_STATE.
+ *   - Exceptions. A callback should not throw. If it does, the callback's comment gives the result, provided that the
+ *     program and the library use the same C++ runtime (GCC's libstdc++ or LLVM's libc++). If they differ, the exception
+ *     ends the process.
+ *   - Floating point. The calling thread's rounding mode, flush-to-zero and traps do not affect results, and a call
+ *     restores them. Callbacks run with the defaults: round to nearest, subnormals kept, no traps.
+ *   - Structs. A struct that begins with struct_size may grow in later versions. Set struct_size to the sizeof of the
+ *     struct, also of one that a call fills in. The _options_init functions do it for you. Set reserved fields to 0.
  *
  * All functions: since 0.1.
  */
@@ -230,8 +232,8 @@ enum {
   /** IEEE binary32. */
   GSC_FP32 = 3,
   /**
-   * IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. A list that has such an
-   * optimizer tests all its fp64 gradients against fp32's range.
+   * IEEE binary64. If a parameter is narrower than its fp64 gradient, the optimizer rounds the gradient to fp32. Checks
+   * of that list then count every fp64 gradient beyond fp32's range as an overflow.
    */
   GSC_FP64 = 4,
   /** OCP FP8, 4 bits of exponent and 3 of mantissa. For optimizer state only, as the formats after it. */
@@ -255,10 +257,11 @@ enum {
 };
 
 /**
- * A contiguous buffer in device memory. The library copies this struct, whose size never changes. The fields after
- * `dtype` are 0, but for the scales of optimizer state in GSC_FP8_E4M3, GSC_UFP8_E4M4 or GSC_UFP16_E5M11: scale_dtype
- * GSC_FP8_E8M0 with one byte for each 32 elements, scale_block_rows 1 and scale_block_columns 32. FlashOptim's codes
- * have scales of GSC_FP16. This version refuses anything else.
+ * A contiguous buffer in device memory. The library copies this struct. Its size never changes.
+ *
+ * Set the fields after `dtype` to 0, as GSC_TENSOR_INIT does. Only some dtypes of optimizer state have scales, one
+ * for each block of 32 elements: scale_block_rows is 1 and scale_block_columns 32. Their scale_dtype is GSC_FP8_E8M0 for
+ * GSC_FP8_E4M3, GSC_UFP8_E4M4 and GSC_UFP16_E5M11, GSC_FP16 for FlashOptim's codes. Other values are refused.
  */
 typedef struct gsc_tensor {
   /** First element, aligned to its dtype's size. May be NULL if count is 0. */
@@ -613,7 +616,7 @@ GSC_API gsc_status gsc_scaler_step(gsc_scaler *scaler, gsc_optimizer *optimizer,
  * clean step and, after growth_interval of them, grows the scale. Adds an entry to the history. All lists -> READY.
  * Disabled scaler: returns all lists to READY and does nothing else.
  *
- * Errors: BAD_STATE if no list was checked, unscaled or stepped since the last update, or if check_range has covered
+ * Errors: BAD_STATE if no list was checked, unscaled or stepped since the last update, or if check_range has checked
  * only part of one.
  */
 GSC_API gsc_status gsc_scaler_update(gsc_scaler *scaler, gsc_stream stream);

@@ -290,7 +290,7 @@ TEST(Reducer, FailureForgetsTheRanges) {
     all_reduce.fail_next();
     EXPECT_GSC_ERROR(gsc_scaler_check_range(s, grads, 1, count - 1, nullptr), GSC_ERROR_CALLBACK, "all_reduce");
     ASSERT_GSC_OK(gsc_scaler_check_range(s, grads, 0, 1, nullptr));
-    EXPECT_BAD_STATE(gsc_scaler_update(s, nullptr), "check_range has covered 1");
+    EXPECT_BAD_STATE(gsc_scaler_update(s, nullptr), "check_range has checked 1");
     ASSERT_GSC_OK(gsc_scaler_check_range(s, grads, 1, count - 1, nullptr));
     EXPECT_GSC_OK(gsc_scaler_update(s, nullptr));
   }

@@ -128,7 +128,7 @@ impl GradScaler {
 
     /// Ends the iteration: backs the scale off if any list checked since the last update had an inf or NaN, else counts
     /// a clean step and perhaps grows. Errors: `BadState` if no list was checked, unscaled or stepped since the last
-    /// update, or if [`GradScaler::check_range`] has covered one only in part. Disabled: does nothing.
+    /// update, or if [`GradScaler::check_range`] has checked one only in part. Disabled: does nothing.
     pub fn update(&mut self) -> Result<()> {
         self.end_iteration(|scaler| call!(scaler.scaler_update(scaler.stream())))
     }
