@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package integrations;
 
-import static org.junit.jupiter.api.Assertions.assertArrayEquals;
-import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertThrows;
-import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assertions.*;
 
 import ai.djl.Device;
 import ai.djl.Model;
