@@ -218,7 +218,7 @@ def contenders(lib, arrays, part, rivals, leave_out):
     return found
 
 
-def verify(found, arrays):
+def verify(found, arrays, rtol=1e-4, atol=1e-5):
     """All with state in fp32 must end two steps with the same parameters."""
     results = {}
     for name in ("gradscaler", "torch fused", "torch foreach"):
@@ -229,7 +229,7 @@ def verify(found, arrays):
             results[name] = arrays.torch.cat([p.detach() for p in arrays.params])
     for name, result in results.items():
         # Counts of steps differ by the step of contenders() alone, which all have made.
-        if not arrays.torch.allclose(results["gradscaler"], result, rtol=1e-4, atol=1e-5):
+        if not arrays.torch.allclose(results["gradscaler"], result, rtol=rtol, atol=atol):
             raise SystemExit(f"bench: gradscaler and {name} do not take the same step")
 
 
