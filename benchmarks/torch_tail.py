@@ -85,7 +85,8 @@ def main():
     bench.verify(contenders(arguments.library, arrays, 1), arrays, rtol=1e-5, atol=1e-6)
     if arguments.verify:
         return
-    result = {"torch": torch.__version__, "gradscaler": library.Library(arguments.library).build_info(), "cases": []}
+    build = library.Library(arguments.library).build_info().decode()
+    result = {"torch": torch.__version__, "gradscaler": build, "cases": []}
     for model, counts in MODELS.items():
         arrays = bench.Arrays(torch, counts, False, "cpu")
         for threads in (1, 2):

@@ -80,17 +80,17 @@ class Arrays:
 
 class Ours:
     def __init__(self, lib, arrays, formats=None):
-        def of(tensors, dtype=library.FP32):
+        def of(tensors, dtype=lib.FP32):
             return [(t.data_ptr(), t.numel(), dtype) for t in tensors]
 
         self.torch, self.cuda = arrays.torch, arrays.device == "cuda"
-        grads = of(arrays.half_grads, library.FP16) if arrays.half else of(arrays.grads)
-        halves = of(arrays.half_params, library.FP16)
+        grads = of(arrays.half_grads, lib.FP16) if arrays.half else of(arrays.grads)
+        halves = of(arrays.half_params, lib.FP16)
         if formats is None:
-            self.step_of = library.Step(lib, library.ADAMW, of(arrays.params), grads, copies=halves,
+            self.step_of = library.Step(lib, lib.ADAMW, of(arrays.params), grads, copies=halves,
                                         states=[of(state) for state in arrays.states])
         else:
-            self.step_of = library.Step(lib, library.ADAMW, halves, grads, formats=formats)
+            self.step_of = library.Step(lib, lib.ADAMW, halves, grads, formats=formats)
         self.step_of.set_scale(1.0, self.stream())
 
     def stream(self):

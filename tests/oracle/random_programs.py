@@ -17,9 +17,11 @@ import time
 import numpy as np
 import oracle
 from oracle import FP16, FP32, FP64, STORED
-from world import BAD_STATE, CHECKED, INVALID, OK, READY, STEPPED, UNSCALED, Library, World, fields, same
+from world import BAD_STATE, CHECKED, INVALID, OK, READY, STEPPED, UNSCALED, World, fields, same
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests/support"))
+from c_library import CLibrary  # noqa: E402
 
 
 class Program(World):
@@ -458,7 +460,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--programs", type=int, default=0)
     arguments = parser.parse_args()
-    lib = Library(arguments.library, ROOT / "include" / "gradscaler" / "gradscaler.h")
+    lib = CLibrary(arguments.library)
     np.seterr(all="ignore")
     end, seed, calls = time.monotonic() + arguments.seconds, arguments.seed, 0
     while seed < arguments.seed + arguments.programs or time.monotonic() < end:

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The objects of a random program, in the library and in the oracle, and the comparison of both.
 
-The library is called through the C interface, which is read from the header. Every list keeps two copies of its
-buffers: `arrays`, which the library works on, and `model`. random_programs.py has the calls.
+The library is called by tests/support/c_library.py. Every list keeps two copies of its buffers: `arrays`, which the
+library works on, and `model`. random_programs.py has the calls.
 """
 import ctypes
 import math
-import re
 import types
 
 import codes
@@ -19,43 +18,6 @@ OK, INVALID, BAD_STATE, SCALE_FLOOR = 0, 1, 2, 7
 NORM_ERROR = 17 * 2.0 ** -24
 RATIO_BITS = 8
 READY, CHECKED, UNSCALED, STEPPED = "READY", "CHECKED", "UNSCALED", "STEPPED"
-
-
-class Library:
-    """The C interface, read from the header: structs as ctypes classes, and functions with their argument types."""
-
-    TYPES = {"int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64, "float": ctypes.c_float,
-             "double": ctypes.c_double, "gsc_status": ctypes.c_int32, "uint8_t": ctypes.c_uint8}
-
-    def __init__(self, path, header):
-        text = re.sub(r"/\*.*?\*/|//[^\n]*|\\\n", " ", open(header, encoding="utf-8").read(), flags=re.S)
-        self.library = ctypes.CDLL(str(path))
-        for name, body in re.findall(r"struct (gsc_\w+) \{(.*?)\}", text, re.S):
-            fields = []
-            for kind, star, field, _, count in re.findall(r"([\w ]+?) ?(\*?)(\w+)(\[(\d+)\])?;", body):
-                base = ctypes.c_char if kind == "char" else self.of(kind + star)
-                fields.append((field, base * int(count) if count else base))
-            setattr(self, name, type(name, (ctypes.Structure,), {"_fields_": fields}))
-        for name, arguments in re.findall(r"GSC_API gsc_status (\w+)\((.*?)\);", text, re.S):
-            function = getattr(self.library, name)
-            function.argtypes = [self.of(argument.strip().rsplit(" ", 1)[0] + "*" * ("*" in argument))
-                                 for argument in arguments.split(",")]
-            setattr(self, name.removeprefix("gsc_"), function)
-        self.message = self.library.gsc_error_get_message
-        self.message.restype = ctypes.c_char_p
-
-    def of(self, kind):
-        return self.TYPES.get(kind.strip(), ctypes.c_void_p)
-
-    def must(self, status):
-        if status != OK:
-            raise AssertionError(f"status {status}: {self.message().decode()}")
-
-    def struct(self, name, **values):
-        result = getattr(self, name)(**values)
-        if hasattr(result, "struct_size"):
-            result.struct_size = ctypes.sizeof(result)
-        return result
 
 
 def fields(struct):
