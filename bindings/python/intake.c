@@ -106,7 +106,7 @@ static int is_true(PyObject *object, const char *name, const char *inner) {
 }
 
 /* Finds the object that has the memory of a buffer of `at`, and the references to it. 1 if nothing else holds what lies
- * between them; 0 if somebody does, or if it may be written without a reference to it; -1 with an exception. */
+ * between them; 0 if something does, or if it may be written without a reference to it; -1 with an exception. */
 static int sole_root(const Counter *counter, PyObject *at, PyObject *array, PyObject *owners, void **root,
                      long *references) {
   Py_INCREF(at);
@@ -150,7 +150,7 @@ static int append_sole(const Counter *counter, PyObject *tensors, Py_ssize_t ind
       PyCapsule_IsValid(holder, kBufferHolder) ? (Py_buffer *)PyCapsule_GetPointer(holder, kBufferHolder) : NULL;
   void *root = NULL;
   long references = 0;
-  /* Nearly always somebody else holds the array itself: that is asked first. */
+  /* Nearly always the caller holds the array itself: that is asked first. */
   int sole = view && view->obj ? has_references(counter, view->obj, 1) : 0;
   if (sole == 1) sole = has_references(counter, holder, 2);
   if (sole == 1) sole = has_references(counter, tensor, 1);

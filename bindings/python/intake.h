@@ -16,9 +16,8 @@ PyObject *gsc_buffer_view(PyObject *object);
 
 /*
  * Who else holds the memory of a list of Tensor: [(index, id of the object that has the memory, references to it)], of
- * those made by gsc_buffer_view of which nobody but the list holds anything before that object. `array` is
- * numpy.ndarray, whose views are followed, or None; `owners` are the other types whose memory nobody writes without
- * holding them.
+ * those made by gsc_buffer_view of which only the list holds anything before that object. `array` is numpy.ndarray,
+ * whose views are followed, or None; `owners` are the other types, whose memory is written only by who holds them.
  */
 PyObject *gsc_buffer_holders(PyObject *tensors, PyObject *array, PyObject *owners);
 

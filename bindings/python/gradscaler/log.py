@@ -42,9 +42,8 @@ class LogWriter:
     """Appends a record for each step to the file `path`, and to TensorBoard if `tensorboard` names a directory.
 
     TensorBoard needs the ``tensorboard`` package. `writers` get the numbers of each step too, as ``gradscaler/<name>``:
-    anything with ``add_scalar``, such as torch.utils.tensorboard.SummaryWriter, or a run of wandb. They stay yours to
-    close, and a run of wandb to commit: numbers are added to its current step. A record costs a blocking read of the
-    report.
+    anything with ``add_scalar``, such as torch.utils.tensorboard.SummaryWriter, or a run of wandb. You close them, and
+    commit a run of wandb: numbers go to its current step. Each record waits for the report.
     """
 
     def __init__(self, path: Path, *, tensorboard: Path | None = None, writers: Sequence[Any] = ()) -> None:
@@ -65,12 +64,11 @@ class LogWriter:
         self._step = 0
 
     def step(self, scaler: Scaler, optimizer: Any = None, **more: Any) -> None:
-        """Writes what happened in the step that ``update`` of `scaler`, any GradScaler of this package, just ended.
-        Blocks.
+        """Writes a record of the step that ``update`` of `scaler`, any GradScaler of this package, just ended. Blocks.
 
-        With `optimizer` the record is about its gradients, by default about all. `more` goes into it: what JSON holds,
-        and numbers and arrays of NumPy, PyTorch and JAX. TypeError for anything else, and for a name that the record
-        has itself.
+        The record is about the gradients of `optimizer`, by default about all. `more` are further entries: what JSON
+        holds, and numbers and arrays of NumPy, PyTorch and JAX. Raises TypeError for anything else, and for a name that
+        the record already has.
         """
         try:
             found = scaler.report(optimizer)
@@ -96,9 +94,9 @@ class LogWriter:
         self._step += 1
 
     def gradients(self, scaler: Scaler, optimizer: Any) -> None:
-        """Writes what is in each gradient of `optimizer` now, and which scale would suit. Blocks.
+        """Writes a diagnosis of each gradient of `optimizer`, and the scale that suits them. Blocks.
 
-        They are still scaled, by `scaler`. All are read. InvalidArgumentError for one of PyTorch's that is None.
+        They are still scaled by `scaler`. All are read. Raises InvalidArgumentError for a ``.grad`` that is None.
         """
         # gradscaler.torch's, whose optimizers have no list.
         gradients_of = getattr(scaler, "_gradients_of", None)

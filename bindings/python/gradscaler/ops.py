@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stateless operations, for programs that keep the scaler's state in their own arrays; and clipping of plain arrays.
 
-Device scalars such as `found_inf` are arrays of one element in memory of the tensors' device. On the CPU a plain number
-will do for one that is only read. Collections are arrays, several, or a mapping from names to arrays, as everywhere, of
-float16, bfloat16, float32 and float64 in any dense order. On CUDA work is enqueued in the stream that the arrays'
-producer names. ValueError and TypeError name an array that cannot be used, memory that is written twice or read after
-it was written, and pairs that do not fit; nothing changes then.
+A device scalar such as `found_inf` is an array of one element on the tensors' device. On the CPU, one that is only read
+may be a number. Tensors are an array, several, or a mapping from names to arrays: float16, bfloat16, float32 or float64
+in any dense order. On CUDA, work goes to the stream that the arrays name. ValueError and TypeError name an array that
+cannot be used, memory that is written twice or read after it was written, and pairs that do not fit; nothing changes
+then.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ Number = float | Any
 
 
 def unscale_check(tensors: Arrays, found_inf: Any, inv_scale: Number) -> None:
-    """Multiplies `tensors` by `inv_scale` in place; `found_inf` (float32) becomes 1 if one has an inf or NaN, before or
-    after.
+    """Multiplies `tensors` by `inv_scale` in place, and sets `found_inf` (float32) to 1 if an element is inf or NaN.
 
-    Otherwise `found_inf` stays as it is. PyTorch's ``_amp_foreach_non_finite_check_and_unscale_``.
+    Both before and after the multiplication count. Without one `found_inf` stays as it is. As PyTorch's
+    ``_amp_foreach_non_finite_check_and_unscale_``.
     """
     leaves = leaves_of(tensors, "tensors")
     found = _look(leaves)
@@ -112,11 +112,11 @@ def norms(tensors: Arrays, norm_type: float = 2.0) -> tuple[float, ...]:
 
 
 def clip_grad_norm_(grads: Arrays, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> float:
-    """Limits the norm of all `grads` together to `max_norm` in place and returns what it was, as PyTorch's.
+    """Limits the norm of all `grads` together to `max_norm`, in place, and returns the norm before, as PyTorch's.
 
     Parameters of PyTorch stand for their ``.grad``, if it is not None. `norm_type` is 2 or inf. Gradients with an inf
-    or NaN stay as they are, or are a RuntimeError with `error_if_nonfinite`. On the CPU; with a scaler use its own
-    :meth:`gradscaler.GradScaler.clip_grad_norm_`, which costs no pass.
+    or NaN stay as they are, or are a RuntimeError with `error_if_nonfinite`. For arrays on the CPU. With a scaler, use
+    :meth:`gradscaler.GradScaler.clip_grad_norm_`, which clips in the step's pass.
     """
     limit = real("max_norm", max_norm)
     if not limit >= 0.0:

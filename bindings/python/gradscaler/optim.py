@@ -26,8 +26,8 @@ _OF_ALL = ("zero_grads", "write_grads", "count_unchanged", "ema_decay", "ema_war
 class ParamGroup(MutableMapping[str, Any]):
     """Hyper-parameters of a range of tensors, live: setting one takes effect with the next step.
 
-    From :attr:`Optimizer.param_groups`. Setting one out of range is an InvalidArgumentError, setting a flag such as
-    ``nesterov`` a ValueError.
+    From :attr:`Optimizer.param_groups`. Raises InvalidArgumentError for a value out of range, ValueError for a flag
+    such as ``nesterov``.
     """
 
     def __init__(self, owner: Optimizer, index: int, first: int, count: int) -> None:
@@ -242,7 +242,7 @@ class Optimizer(Closeable):
 
     @property
     def steps(self) -> int:
-        """Steps applied so far, which bias corrections go by; may be set. Blocks on a CUDA device."""
+        """Steps applied so far, which bias corrections use; may be set. Blocks on a CUDA device."""
         return int(self._handle.steps_applied(self.stream))
 
     @steps.setter
@@ -277,8 +277,8 @@ class Optimizer(Closeable):
     def step(self) -> None:
         """Applies a step without a scaler: no check, no unscaling.
 
-        InvalidArgumentError for arrays to which no other reference is left; BadStateError if a scaler has checked the
-        gradients and not unscaled them, or a clip is pending.
+        Raises InvalidArgumentError for an array that nothing else holds, since its result would be lost; BadStateError
+        if a scaler has checked the gradients and not unscaled them, or a clip is pending.
         """
         self._ready()
         self._handle.step(self.stream)
@@ -315,8 +315,8 @@ class Optimizer(Closeable):
 
     @property
     def state(self) -> dict[str, list[Tensor]]:
-        """The state tensors by slot, such as ``exp_avg``. They hold the optimizer. ``exp_avg_scale`` has the scales of
-        codes."""
+        """The state tensors by slot, such as ``exp_avg``. They keep the optimizer alive. ``exp_avg_scale`` has the
+        scales of codes."""
         found: dict[str, list[Tensor]] = {}
         for slot in range(self._handle.state_count()):
             name = self._h.state_name(slot)
@@ -341,9 +341,9 @@ class Optimizer(Closeable):
     def state_arrays(self) -> dict[str, Any]:
         """Copies of the state by name: ``exp_avg.<parameter>`` ..., and ``steps`` and ``skipped_steps``. Blocks.
 
-        Of the parameters' library if that is PyTorch, of NumPy where it was imported, else ``array.array``; contiguous,
-        in the parameters' shapes: float32, float64 or codes, whose scales are ``exp_avg_scale.<parameter>``. State on a
-        CUDA device needs PyTorch or CuPy to be imported; of parameters of CuPy it comes as arrays of NumPy.
+        PyTorch's parameters give tensors of PyTorch, others arrays of NumPy if it was imported, else ``array.array``.
+        They are contiguous, in the parameters' shapes, and float32, float64 or codes, whose scales are
+        ``exp_avg_scale.<parameter>``. State on a CUDA device needs PyTorch or CuPy to be imported.
         """
         return checkpoint.save(self)
 

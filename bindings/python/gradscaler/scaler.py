@@ -41,13 +41,13 @@ class GradScaler(Closeable):
     `device` is a context, a device's name such as ``"cuda:0"`` or a ``torch.device``, by default the CPU. The scale
     starts at `init_scale` (> 0); it is multiplied by `growth_factor` (> 1) after `growth_interval` (>= 1) clean steps
     in a row, and by `backoff_factor` (in (0, 1)) at an overflow. With ``enabled=False`` nothing is scaled, checked or
-    skipped. These are PyTorch's policy; see :class:`gradscaler.policy.Policy` for the options beyond it, `policy`, and
-    :meth:`from_preset` for other systems'. Raises InvalidArgumentError naming the argument that is out of range,
-    UnavailableError for a device that is not there.
+    skipped. This is PyTorch's policy. `policy` are options beyond it (:class:`gradscaler.policy.Policy`);
+    :meth:`from_preset` has other systems' policies. Raises InvalidArgumentError naming the argument that is out of
+    range, UnavailableError for a missing device.
 
-    Where a method takes `optimizer`, it is one of this package, or a :class:`gradscaler.TensorList` of gradients. On
-    CUDA work is enqueued in the stream of the gradients; calls that block are marked. Use a scaler from one thread at a
-    time.
+    In every method `optimizer` is one of this package, or a :class:`gradscaler.TensorList` of gradients. On CUDA, work
+    goes to the stream of the gradients. "Blocks" means that a method waits for the device. Use a scaler from one thread
+    at a time.
     """
 
     __slots__ = ("context", "_stream", "_adopted", "_iteration", "_reduce")
@@ -71,8 +71,8 @@ class GradScaler(Closeable):
     def from_preset(cls, preset: _policy.Preset, *, device: DeviceLike = None, **overrides: Any) -> GradScaler:
         """A scaler with the policy of another system, `preset`, one of :data:`gradscaler.PRESETS`.
 
-        `device` and `overrides`, which go on top, are the constructor's arguments, and its errors are raised.
-        ValueError for another preset.
+        `device` and `overrides` are the constructor's arguments; `overrides` replace options of the preset. Raises the
+        constructor's errors, and ValueError for an unknown preset.
         """
         options = _policy.preset_options(preset)
         _policy.apply(options, overrides)
@@ -134,7 +134,8 @@ class GradScaler(Closeable):
         grads._mark_written()
 
     def check(self, optimizer: Gradients) -> None:
-        """Looks for inf and NaN in the gradients of `optimizer` without writing them; :meth:`step` does by itself."""
+        """Looks for inf and NaN in the gradients of `optimizer` without writing them. :meth:`step` does so unless
+        you have."""
         self._handle.check(self._grads(optimizer)._handle, self._on(optimizer))
 
     def check_range(self, optimizer: Gradients, first: int, count: int) -> None:
@@ -149,8 +150,8 @@ class GradScaler(Closeable):
     def clip_grad_norm_(self, optimizer: Gradients, max_norm: float, norm_type: float = 2.0) -> None:
         """Limits the norm of all unscaled gradients of `optimizer` together to `max_norm` (>= 0).
 
-        In the pass of the step, unless they are unscaled already. The norm itself is in the report. `norm_type` is 2 or
-        inf. Raises InvalidArgumentError and ValueError for others.
+        The step clips in its own pass; gradients that are already unscaled are clipped now. The report has the norm.
+        `norm_type` is 2 or inf. Raises InvalidArgumentError and ValueError for other values.
         """
         grads = self._grads(optimizer)
         self._handle.clip_grad_norm(grads._handle, real("max_norm", max_norm), norm_code(norm_type),
@@ -160,7 +161,8 @@ class GradScaler(Closeable):
     def clip_grad_value_(self, optimizer: Gradients, clip_value: float) -> None:
         """Clamps the elements of the unscaled gradients of `optimizer` to ``[-clip_value, clip_value]``.
 
-        In the pass of the step, unless they are unscaled already. Raises InvalidArgumentError for a negative value.
+        The step clamps in its own pass; gradients that are already unscaled are clamped now. Raises
+        InvalidArgumentError for a negative value.
         """
         grads = self._grads(optimizer)
         self._handle.clip_grad_value(grads._handle, real("clip_value", clip_value), self._on(optimizer))
@@ -169,9 +171,9 @@ class GradScaler(Closeable):
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
         """Unscales, clips and applies the gradients of `optimizer` in one pass, or skips it if one is inf or NaN.
 
-        Does not wait for a CUDA device to know. Raises TypeError for optimizers of others, BadStateError for a second
-        step before :meth:`update`, InvalidArgumentError for a gradient that is missing; RuntimeError if `args` or
-        `kwargs`, such as a closure, are passed.
+        Does not wait for a CUDA device. Raises TypeError for another package's optimizer, BadStateError for a second
+        step before :meth:`update`, InvalidArgumentError for a missing gradient, and RuntimeError for `args` or
+        `kwargs`, such as a closure.
         """
         if args or kwargs:
             raise RuntimeError("step() takes the optimizer alone; closures are not supported")
@@ -200,8 +202,8 @@ class GradScaler(Closeable):
     def update(self, new_scale: Any = None) -> None:
         """Ends the iteration: backs the scale off if an overflow was found, else counts a clean step and may grow.
 
-        With `new_scale`, a number or an array of one, the scale is replaced instead; InvalidArgumentError unless it is
-        finite and > 0. Raises BadStateError where there was no check. Does not wait for a CUDA device.
+        `new_scale`, a number or an array of one, replaces the scale instead. Raises BadStateError if nothing was
+        checked, InvalidArgumentError unless `new_scale` is finite and > 0. Does not wait for a CUDA device.
         """
         self._iteration += 1
         if new_scale is None:
@@ -242,7 +244,7 @@ class GradScaler(Closeable):
     def discard(self, optimizer: Gradients | None = None) -> None:
         """Forgets what was done with the gradients of `optimizer` since the last update, of all lists by default.
 
-        For aborted iterations. The scale and the gradients are not touched.
+        For aborted iterations. The scale and the gradients stay as they are.
         """
         grads = _list_of(optimizer)
         self._handle.discard(None if grads is None else grads._handle)
@@ -262,9 +264,9 @@ class GradScaler(Closeable):
 
     @property
     def stream(self) -> int:
-        """CUDA stream of calls that name no gradients, such as update(): the one of the first gradients on its device.
+        """CUDA stream of calls without gradients, such as update(): at first that of the first gradients on its device.
 
-        Setting it moves the scaler; work in the old one must be done then.
+        Finish the work in the old stream before you set another.
         """
         return self._stream
 
@@ -278,9 +280,9 @@ class GradScaler(Closeable):
 
         `reduce(values)` replaces float64 values by their sums over the ranks, in place: a writable memoryview, or on a
         CUDA device a :class:`gradscaler.reducers.Sums`. :mod:`gradscaler.reducers` has those for torch.distributed and
-        mpi4py. Every rank calls it equally often in the same order. What it raises is the cause of a CallbackError, but
-        KeyboardInterrupt and SystemExit are raised as they are; the gradients can be checked again then. None removes
-        it. Raises BadStateError between a check and the update.
+        mpi4py. Every rank calls it equally often in the same order. If it raises, the call raises CallbackError with
+        that cause, and the gradients can be checked again. KeyboardInterrupt and SystemExit pass through. None removes
+        the reducer. Raises BadStateError between a check and the update.
         """
         if reduce is None:
             self._handle.set_reducer(None)
@@ -349,8 +351,8 @@ class GradScaler(Closeable):
     def set_options(self, **changes: Any) -> None:
         """Changes options: `changes` are the constructor's arguments.
 
-        ``init_scale``, ``enabled`` and ``history_capacity`` are fixed; InvalidArgumentError for those and for what is
-        out of range, TypeError for what is no option. On error nothing changes.
+        ``init_scale``, ``enabled`` and ``history_capacity`` are fixed. Raises InvalidArgumentError for these and for
+        values out of range, TypeError for an unknown option. On error nothing changes.
         """
         found = native.ScalerOptions()
         self._handle.get_options(found)

@@ -54,13 +54,13 @@ class Recommendation:
 class TensorList(Closeable):
     """A validated plan over arrays of one device. The arrays are held, not copied.
 
-    `arrays` is an array, several, a mapping from names to arrays, or nested ones; `names` name them in messages and
-    reports instead. `dtype` is the type whose bits 16-bit integers hold. With ``read_only=True`` arrays that cannot be
-    written are taken too, for gradients that are only checked, diagnosed or stepped on. `device` is a context or a
-    device's name; by default it is theirs. Messages call the arrays `argument`.
+    `arrays` is an array, several, a mapping from names to arrays, or nested ones. `names` replace these names in
+    messages and reports. `dtype` is the type whose bits 16-bit integers hold. ``read_only=True`` also takes arrays that
+    cannot be written, such as gradients that are only checked, diagnosed or stepped on. `device` is a context or a
+    device's name, by default that of the arrays. `argument` is what messages call them.
 
-    Raises ValueError and TypeError naming the array that cannot be used, InvalidArgumentError for overlap,
-    misalignment and arrays that are worked on in different CUDA streams.
+    Raises ValueError and TypeError naming the array that cannot be used, InvalidArgumentError for overlap, misalignment
+    and arrays that are worked on in different CUDA streams.
     """
 
     __slots__ = ("context", "read_only", "stream", "_keep", "_names", "_leaves", "_dtype", "_iteration", "_bound",
@@ -139,11 +139,10 @@ class TensorList(Closeable):
         return trees.Leaves(argument, names, [f"[{name!r}]" for name in names], list(self._keep), True)
 
     def rebind(self, arrays: Arrays, *, dtype: object = None) -> None:
-        """Points the list at other `arrays` of the same names, shapes and dtypes, for gradients that are new arrays in
-        every step.
+        """Points the list at other `arrays` of the same names, shapes and dtypes, such as a step's new gradients.
 
-        `dtype` is the constructor's, by default the same as there. Raises BadStateError between a check and the update
-        that ends the iteration, and the constructor's errors; the list keeps its arrays then.
+        `dtype` is the constructor's, by default unchanged. Raises BadStateError between a check and the update that
+        ends the iteration, and the constructor's errors; the list then keeps its arrays.
         """
         leaves = leaves_of(arrays, "arrays")
         own = self._named_leaves("the list") if leaves.named else self._labels("the list")
@@ -157,10 +156,10 @@ class TensorList(Closeable):
     def set_present(self, present: Sequence[bool] | None) -> None:
         """Sets which tensors of a list of gradients take part from now on.
 
-        `present` has a truth value for each, in their order; None: all take part. An absent one counts as empty: it is
-        neither read nor written, and its parameter, state and step count stay as they are. InvalidArgumentError for
-        another number of them; BadStateError between a check and the update that ends the iteration, and for a list
-        that an optimizer has for something else than gradients.
+        `present` has a truth value for each tensor; None: all take part. An absent tensor counts as empty: it is
+        neither read nor written, and its parameter, state and step count stay as they are. Raises InvalidArgumentError
+        for another number of values, BadStateError between a check and the update that ends the iteration, and for a
+        list of parameters, copies or state.
         """
         with named_errors(present=self._leaves):
             self._handle.set_present(None if present is None else numbers(map(bool, present)), self.stream)
@@ -244,7 +243,7 @@ class TensorList(Closeable):
         return [_diagnosis(found, i, name, histogram) for i, name in enumerate(self._names)]
 
     def recommend_scale(self, current_scale: float, *, dtype: object = None) -> Recommendation:
-        """Recommends a loss scale, these being gradients taken at `current_scale`. Blocks.
+        """Recommends a loss scale for these gradients, which were taken at `current_scale`. Blocks.
 
         `dtype` is what gradients are computed in; by default the first tensor's. Raises InvalidArgumentError unless
         `current_scale` is finite and > 0.
@@ -259,7 +258,7 @@ class TensorList(Closeable):
         return self._handle.diagnose(self.stream)
 
     def close(self) -> None:
-        """Gives up the list. Its arrays are freed to their owners unless an optimizer still steps on them."""
+        """Releases the list, and its arrays unless an optimizer still uses them."""
         super().close()
         self._keep = []
 

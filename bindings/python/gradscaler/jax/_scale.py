@@ -28,7 +28,7 @@ def unscale_check(grads: Any, inv_scale: Any, found_inf: Any = 0.0) -> tuple[Any
     """Gradients times `inv_scale`, and 1.0 if one is inf or NaN before or after, else `found_inf` as it was.
 
     `grads` is a pytree of floating arrays; sharded ones stay where they are, and `found_inf` is about all shards.
-    Inside of shard_map and pmap both are about the device's own: join `found_inf` with ``jax.lax.pmax``. TypeError,
+    Inside shard_map and pmap, both cover the device's shards alone: join `found_inf` with ``jax.lax.pmax``. TypeError,
     naming the leaf, for other dtypes.
     """
     leaves, tree = flattened("grads", grads)
@@ -44,7 +44,7 @@ def update_scale(scale: Any, growth_tracker: Any, found_inf: Any, *, growth_fact
     """The next `scale` (float32) and `growth_tracker` (int32), by PyTorch's rule.
 
     If `found_inf` is not 0 the scale is multiplied by `backoff_factor`, else by `growth_factor` at every
-    `growth_interval` clean steps. These three are numbers of Python, fixed when it is traced; the others may be traced.
+    `growth_interval` clean steps. These three are Python numbers, fixed at compilation; the others may be traced.
     """
     return _handlers.update_scale(scale, growth_tracker, found_inf, growth_factor, backoff_factor, growth_interval)
 

@@ -47,10 +47,10 @@ class MemoryTable(tuple[MemoryRow, ...]):
 
 
 def memory(model: torch.nn.Module, optimizer: type[FusedOptimizer] = AdamW) -> MemoryTable:
-    """What `model` would take with `optimizer`, an optimizer class of this module, in each format.
+    """Bytes that `model` takes with `optimizer`, an optimizer class of this module, in each format.
 
-    `model` may be on the ``meta`` device; nothing is allocated. Counted are trained parameters, their gradients and the
-    state of the default options (SGD with momentum), and not activations.
+    `model` may be on the ``meta`` device; nothing is allocated. Counts trained parameters, their gradients and the
+    state with the default options (SGD with momentum), but not activations.
     """
     params = [p for p in model.parameters() if p.requires_grad]
     elements = sum(p.numel() for p in params)

@@ -63,9 +63,9 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     `params` are tensors, named ones or param groups, as in ``torch.optim``: float16, bfloat16, float32 or float64,
     plain or DTensor. `own` are the options of :class:`~gradscaler.torch._optim.Own`. With ``fused=False`` a GradScaler
-    unscales the gradients itself and does not call ``step`` when it skips; `fused` else, and `foreach`, change nothing.
-    Raises ValueError for `capturable` and `differentiable`, and TypeError naming a parameter that cannot be used. Steps
-    are enqueued in the current stream.
+    unscales the gradients itself, and does not call ``step`` if it skips. Otherwise `fused` and `foreach` change
+    nothing. Raises ValueError for `capturable` and `differentiable`, and TypeError naming a parameter that cannot be
+    used. Steps are enqueued in the current stream.
     """
 
     _KIND = -1
@@ -103,7 +103,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         self._seen: Any = None
         # The gradients that the plans point at, by parameter: held until the end of the step.
         self._grads: list[Any] = []
-        # Whether somebody else may have state, and change it.
+        # Whether other code may have state, and change it.
         self._lent = True
         # Whether the counts in the state are behind those of the plans.
         self._behind = False
@@ -136,7 +136,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     @property
     def max_grad_norm(self) -> float | None:
-        """Every step limits the L2 norm of all gradients together to this, in its own pass; None: to nothing."""
+        """Each step limits the L2 norm of all gradients together to this, in its own pass. None: no limit."""
         return self._max_grad_norm
 
     @max_grad_norm.setter
@@ -149,7 +149,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     @property
     def state(self) -> Any:
-        """State by parameter, as of ``torch.optim``. What is changed in it counts, however long it was held."""
+        """State by parameter, as in ``torch.optim``. Edits take effect at the next step."""
         self._write_counts()
         self._lent = True
         return self._entries
@@ -280,7 +280,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
                 f"master_weights: {self._master_weights}\n)")
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds `param_group`, as PyTorch's does. TypeError and ValueError for what a step would refuse, or ignore."""
+        """Adds `param_group`, as PyTorch's does. Raises TypeError and ValueError for what a step would refuse or
+        ignore."""
         for key, value in self._formats.items():
             param_group.setdefault(key, value)
         super().add_param_group(param_group)
@@ -313,7 +314,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
         A parameter whose ``.grad`` is None is left as it is. Under a GradScaler (its attributes `grad_scale` and
         `found_inf`) gradients are unscaled in the pass of the step, which is skipped if one is inf or NaN; ``.grad``
-        itself is not written. InvalidArgumentError, ValueError or TypeError name what cannot be stepped on.
+        itself is not written. Raises InvalidArgumentError, ValueError or TypeError naming what cannot be used.
         """
         return self._step(closure)
 
@@ -349,7 +350,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
                 check = self._last_check = Check(self._checker, self._active, grad_scale)
             factor = clip_factor(check, self._max_grad_norm)
         if any(self._versions.get(copy) != copy._version for plan in self._active for copy in plan.copies):
-            # Somebody wrote them, as model.load_state_dict does.
+            # Other code wrote them, as model.load_state_dict does.
             self.refresh_master_weights()
         for plan in self._active:
             plan.use(self.param_groups)
@@ -500,10 +501,9 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
     def refresh_master_weights(self) -> None:
-        """Masters take over what was written to their 16-bit parameters; elements that agree keep all their bits.
+        """Copies what was written to 16-bit parameters into their masters. Elements that agree keep all their bits.
 
-        A step does this by itself where PyTorch counted the writing; it does not for ``p.data``, of which nobody is
-        told.
+        Call it after writing ``p.data``, which PyTorch does not count. After other writes the next step does it.
         """
         for group in self.param_groups:
             for p in group["params"]:

@@ -73,8 +73,8 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     def from_preset(cls, preset: _policy.Preset, *, device: str = "cuda", **overrides: Any) -> GradScaler:
         """A scaler with the policy of another system, `preset`, one of :data:`gradscaler.PRESETS`.
 
-        `device` and `overrides`, which go on top, are the constructor's arguments, and its errors are raised.
-        ValueError for another preset.
+        `device` and `overrides` are the constructor's arguments; `overrides` replace options of the preset. Raises the
+        constructor's errors, and ValueError for an unknown preset.
         """
         options = _policy.preset_options(preset)
         _policy.apply(options, overrides)
@@ -152,8 +152,8 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     def applied(self, optimizer: Any) -> bool:
         """Whether the last :meth:`step` of `optimizer` was applied, and not skipped; also after :meth:`update`.
 
-        Waits for a CUDA device, and nothing here does before. ValueError if this scaler has not stepped on it yet: of
-        an optimizer that a trainer has wrapped, pass the original.
+        Waits for a CUDA device. Raises ValueError if this scaler has not stepped on it yet. If a trainer has wrapped
+        the optimizer, pass the original.
         """
         if not self._enabled:
             return True
@@ -165,9 +165,8 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     def report(self, optimizer: Any = None) -> Report:
         """The scaler's state, and what the last check of the gradients of `optimizer` found; of all by default. Blocks.
 
-        Norm, counts and names are those of this package's optimizers. Of others the counts and the name are taken from
-        ``.grad`` as it is now, and the norm is None. With ``floor_action="error"`` it raises ScaleFloorError at the
-        floor, whose ``report`` has the report.
+        For optimizers of other packages, counts and name come from ``.grad`` as it is now, and the norm is None. With
+        ``floor_action="error"`` it raises ScaleFloorError at the floor, whose ``report`` has the report.
         """
         if not self._enabled:
             return replace(report_of(native.Report()), scale=1.0)
@@ -205,7 +204,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     def history(self) -> list[HistoryEntry]:
         """The newest updates, oldest first, as many as `history_capacity`. Blocks.
 
-        Norms and counts are None: no gradients are kept. Loading a state, and setting a scale, begin it again.
+        Norms and counts are None, since no gradients are kept. Loading a state or setting a scale clears it.
         """
         found = None if self._updater is None else self._updater.history()
         entries = [] if found is None else [found.get(i) for i in range(found.count())]
@@ -217,8 +216,8 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     def overflowed(self, optimizer: Any) -> tuple[str, ...]:
         """The parameters of `optimizer` whose ``.grad`` has an inf or NaN now, in their order. Waits for the device.
 
-        Ask before ``zero_grad()``. They are called by name if the optimizer was made of ``named_parameters()``. An
-        optimizer of this module has more in its ``report()``, at any time.
+        Ask before ``zero_grad()``. Gives names if the optimizer was made from ``named_parameters()``. For optimizers of
+        this module ``report()`` has more, at any time.
         """
         _require_torchs(optimizer)
         return tuple(name for name, param in _named(optimizer)

@@ -12,9 +12,8 @@ class AppliedLR(torch.optim.lr_scheduler.LRScheduler):  # type: ignore[misc, unu
     """A scheduler whose ``step`` does nothing unless the optimizer has applied one since the last call.
 
     `scheduler` is any of ``torch.optim.lr_scheduler``, else TypeError; its optimizer may be one of PyTorch's or of this
-    package, and be stepped by any GradScaler or by none. On a CUDA device ``step`` waits for the answer if the
-    optimizer itself decides there, as those with ``fused=True`` and those of this package do. The state dict is that of
-    `scheduler`.
+    package, and be stepped by any GradScaler or by none. If the optimizer decides on a CUDA device whether to skip
+    (``fused=True``, or one of this package), ``step`` waits for the device. The state dict is that of `scheduler`.
 
     Not for ``Accelerator.prepare``, which steps a schedule once for each process and skips by itself: pass `scheduler`.
     """
