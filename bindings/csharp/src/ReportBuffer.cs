@@ -44,7 +44,7 @@ namespace Gradscaler
 
     internal bool IsPinned => pin == null;
 
-    /// <summary>What was written last: to be called when the stream has passed that point. All zero before.</summary>
+    /// <summary>The report that was written last. Call it once the stream has passed that point.</summary>
     public Report Get()
     {
       using (var report = new NativeReport(Address, false))

@@ -35,7 +35,7 @@ pub struct Place {
     pub argument: String,
     /// The member, if the argument or an entry of it is a struct: "init_scale".
     pub field: String,
-    /// The entry of an array that is none of tensors: slot of `state`, group of `device_lr`.
+    /// The entry of an array other than tensors: slot of `state`, group of `device_lr`.
     pub index: Option<usize>,
     /// The tensor in a list.
     pub tensor: Option<usize>,

@@ -224,8 +224,8 @@ impl GradScaler {
         self.read_report(grads.list())
     }
 
-    /// Enqueues a copy of a report, which is valid when the stream has passed this point; `Report::from` makes sense of
-    /// it. Never fails with `ScaleFloor`.
+    /// Enqueues a copy of a report, which is valid when the stream has passed this point; `Report::from` converts it.
+    /// Never fails with `ScaleFloor`.
     ///
     /// # Safety
     /// `out` is pinned host memory (any on the CPU) that stays valid, and untouched, until then.
@@ -316,7 +316,7 @@ impl GradScaler {
         Ok(())
     }
 
-    /// Each process for itself again. Errors: `BadState` if gradients were checked since the last update.
+    /// Removes the reducer. Errors: `BadState` if gradients were checked since the last update.
     pub fn remove_reducer(&mut self) -> Result<()> {
         call!(self.scaler_set_reducer(ptr::null()))?;
         self.drop_reducer();

@@ -16,7 +16,7 @@ impl ScalerState {
         unsafe { std::slice::from_raw_parts((&raw as *const sys::gsc_scaler_state).cast(), Self::SIZE) }.to_vec()
     }
 
-    /// Reads what [`ScalerState::to_bytes`] wrote on a machine of the same byte order. The values are judged by
+    /// Reads what [`ScalerState::to_bytes`] wrote on a machine of the same byte order. The values are checked by
     /// [`GradScaler::set_state`](crate::GradScaler::set_state). Errors: `InvalidArgument` for other data.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let refuse = |what: &str| Err(Error::new(Status::InvalidArgument, format!("bytes: {}", what)));

@@ -176,7 +176,7 @@ impl<'a> TensorList<'a> {
         Ok(unsafe { elements_mut(tensor.raw()) })
     }
 
-    /// Every tensor for itself, to write several at once.
+    /// All tensors, to write several at once.
     pub fn tensors_mut(&mut self) -> Vec<Tensor<'_>> {
         self.tensors.iter_mut().map(|tensor| tensor.slice(..)).collect()
     }

@@ -41,12 +41,12 @@ public final class DeviceScalar {
     return make(Check.notNull(buffer, "buffer"), buffer.order(), Float.BYTES, Kind.FLOAT);
   }
 
-  /** The same of doubles, as many as the call writes. */
+  /** The double at the position of a direct buffer, or as many as the call writes. */
   public static DeviceScalar of(DoubleBuffer buffer) {
     return make(Check.notNull(buffer, "buffer"), buffer.order(), Double.BYTES, Kind.DOUBLE);
   }
 
-  /** The same of a 32-bit integer. */
+  /** The 32-bit integer at the position of a direct buffer. */
   public static DeviceScalar of(IntBuffer buffer) {
     return make(Check.notNull(buffer, "buffer"), buffer.order(), Integer.BYTES, Kind.INT);
   }

@@ -44,7 +44,7 @@ public final class ReportBuffer {
     return memory == null;
   }
 
-  /** What was written last: to be called when the stream has passed that point. All zero before. */
+  /** The report that was written last. Call it once the stream has passed that point; before, all is zero. */
   public Report get() {
     try (NativeReport report = new NativeReport(address, false)) {
       return new Report(report);

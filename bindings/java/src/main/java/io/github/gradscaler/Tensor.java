@@ -35,8 +35,8 @@ public final class Tensor extends SegmentTensors {
   }
 
   /**
-   * The remaining bytes of a direct buffer in native order. Its position and limit are read now, and unless it has no
-   * capacity there must be something between them.
+   * The bytes of a direct buffer in native order from its position to its limit, which are read now. There must be at
+   * least one, unless the buffer has no capacity.
    */
   public static Tensor of(ByteBuffer buffer, DType dtype) {
     Check.notNull(buffer, "buffer");
@@ -48,7 +48,7 @@ public final class Tensor extends SegmentTensors {
     return make(buffer, buffer.order(), 1, buffer.remaining() / dtype.size(), dtype);
   }
 
-  /** The same of shorts, as {@link DType#FP16} or {@link DType#BF16}. */
+  /** The shorts that remain in a direct buffer, as {@link DType#FP16} or {@link DType#BF16}. */
   public static Tensor of(ShortBuffer buffer, DType dtype) {
     Check.notNull(buffer, "buffer");
     if (Check.notNull(dtype, "dtype").size() != Short.BYTES) {
@@ -57,13 +57,13 @@ public final class Tensor extends SegmentTensors {
     return make(buffer, buffer.order(), Short.BYTES, buffer.remaining(), dtype);
   }
 
-  /** The same of floats, as FP32. */
+  /** The floats that remain in a direct buffer, as FP32. */
   public static Tensor of(FloatBuffer buffer) {
     Check.notNull(buffer, "buffer");
     return make(buffer, buffer.order(), Float.BYTES, buffer.remaining(), DType.FP32);
   }
 
-  /** The same of doubles, as FP64. */
+  /** The doubles that remain in a direct buffer, as FP64. */
   public static Tensor of(DoubleBuffer buffer) {
     Check.notNull(buffer, "buffer");
     return make(buffer, buffer.order(), Double.BYTES, buffer.remaining(), DType.FP64);

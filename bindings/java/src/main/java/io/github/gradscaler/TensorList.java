@@ -28,7 +28,7 @@ public final class TensorList implements AutoCloseable {
     handle.uses().count(NativeMemory.ofList(tensors.length));
   }
 
-  /** The same of a list. */
+  /** As {@link #TensorList(Context, Tensor...)}. */
   public TensorList(Context context, List<Tensor> tensors) {
     this(context, Check.notNull(tensors, "tensors").toArray(new Tensor[0]));
   }
