@@ -18,9 +18,8 @@ namespace Gradscaler
     private const int DestroyedBit = 2;
     private const int Call = 4;
 
-    /// <summary>Null where the runtime has none (.NET Framework), or one that lets a call pass unseen (Mono: some of two
-    /// million races). There all calls are counted by locked instructions.</summary>
-    private static readonly Action Barrier = FindBarrier();
+    /// <summary>False if it failed. Null where there is none: there all calls are counted by locked instructions.</summary>
+    private static readonly Func<bool> Barrier = FindBarrier();
 
     /// <summary>Stands for the current thread.</summary>
     [ThreadStatic]
@@ -37,7 +36,7 @@ namespace Gradscaler
 
     private int ownCalls;
 
-    /// <summary>Call for each call in progress on other threads, ClosedBit, and DestroyedBit.</summary>
+    /// <summary>Call for each call in progress that ownCalls does not count, ClosedBit, and DestroyedBit.</summary>
     private int state;
 
     /// <summary>type: the name in exceptions. destroy: called once.</summary>
@@ -52,7 +51,7 @@ namespace Gradscaler
       }
     }
 
-    /// <summary>For a call, which must be followed by End. The proxy lives until the call returns.</summary>
+    /// <summary>For a call, which must be followed by End on this thread. The proxy lives until the call returns.</summary>
     [MethodImpl(MethodImplOptions.AggressiveInlining)]
     internal HandleRef Begin(object proxy)
     {
@@ -61,17 +60,17 @@ namespace Gradscaler
         Volatile.Write(ref ownCalls, ownCalls + 1);
         if (IsClosed)
         {
+          End();
           Refuse();
         }
       }
-      else if ((Interlocked.Add(ref state, Call) & ClosedBit) != 0)
+      else
       {
-        Refuse();
+        BeginShared();
       }
       return new HandleRef(proxy, address);
     }
 
-    /// <summary>On the thread of Begin.</summary>
     [MethodImpl(MethodImplOptions.AggressiveInlining)]
     internal void End()
     {
@@ -83,7 +82,25 @@ namespace Gradscaler
           DestroyUnused();
         }
       }
-      else if (Interlocked.Add(ref state, -Call) == ClosedBit)
+      else
+      {
+        EndShared();
+      }
+    }
+
+    /// <summary>For a use that may end on another thread, by EndShared.</summary>
+    internal void BeginShared()
+    {
+      if ((Interlocked.Add(ref state, Call) & ClosedBit) != 0)
+      {
+        EndShared();
+        Refuse();
+      }
+    }
+
+    internal void EndShared()
+    {
+      if (Interlocked.Add(ref state, -Call) == ClosedBit)
       {
         DestroyUnused();
       }
@@ -91,7 +108,6 @@ namespace Gradscaler
 
     private void Refuse()
     {
-      End();
       throw new ObjectDisposedException(type);
     }
 
@@ -132,11 +148,24 @@ namespace Gradscaler
       memory = others;
     }
 
-    private static Action FindBarrier()
+    /// <summary>That of the library, else of the runtime. Mono's own lets some of two million calls pass unseen.</summary>
+    private static Func<bool> FindBarrier()
     {
+      if (NativeCallsPINVOKE.Barrier() != 0)
+      {
+        return () => NativeCallsPINVOKE.Barrier() != 0;
+      }
       var barrier = typeof(Interlocked).GetMethod("MemoryBarrierProcessWide");
-      bool mono = Type.GetType("Mono.Runtime") != null || Type.GetType("Mono.RuntimeStructs") != null;
-      return barrier == null || mono ? null : (Action)Delegate.CreateDelegate(typeof(Action), barrier);
+      if (barrier == null || Type.GetType("Mono.Runtime") != null || Type.GetType("Mono.RuntimeStructs") != null)
+      {
+        return null;
+      }
+      var run = (Action)Delegate.CreateDelegate(typeof(Action), barrier);
+      return () =>
+      {
+        run();
+        return true;
+      };
     }
 
     /// <summary>
@@ -145,9 +174,9 @@ namespace Gradscaler
     /// </summary>
     private void DestroyUnused()
     {
-      if (thread != owner && Barrier != null)
+      if (thread != owner && Barrier != null && !Barrier())
       {
-        Barrier();
+        return;
       }
       if (Volatile.Read(ref ownCalls) == 0 &&
           Interlocked.CompareExchange(ref state, ClosedBit | DestroyedBit, ClosedBit) == ClosedBit)
