@@ -3,14 +3,15 @@ using System;
 using System.Runtime.CompilerServices;
 using System.Runtime.InteropServices;
 using System.Threading;
+#pragma warning disable 420 // A volatile field by reference, as Interlocked takes it.
 
 namespace Gradscaler
 {
   /// <summary>
   /// The calls that use a native object. Once it is closed no call begins, and the last one to end destroys it, on its
   /// thread. A SafeHandle does the same; this names the object in its exception, and knows its size. Calls on the thread
-  /// that made the object are counted without a locked instruction, which costs 5 ns: two flags, and whoever closes the
-  /// object from another thread puts a memory barrier into all threads between writing one and reading the other.
+  /// that made the object are counted without a locked instruction: it writes ownCalls, then reads ClosedBit. Whoever
+  /// closes the object on another thread writes ClosedBit, puts a memory barrier into all threads, then reads ownCalls.
   /// </summary>
   internal sealed class Uses
   {
@@ -34,10 +35,10 @@ namespace Gradscaler
     /// <summary>The thread whose calls ownCalls counts.</summary>
     private readonly object owner = new object();
 
-    private int ownCalls;
+    private volatile int ownCalls;
 
     /// <summary>Call for each call in progress that ownCalls does not count, ClosedBit, and DestroyedBit.</summary>
-    private int state;
+    private volatile int state;
 
     /// <summary>type: the name in exceptions. destroy: called once.</summary>
     internal Uses(string type, IntPtr address, Action<HandleRef> destroy)
@@ -57,7 +58,7 @@ namespace Gradscaler
     {
       if (thread == owner)
       {
-        Volatile.Write(ref ownCalls, ownCalls + 1);
+        ownCalls++;
         if (IsClosed)
         {
           End();
@@ -76,7 +77,7 @@ namespace Gradscaler
     {
       if (thread == owner)
       {
-        Volatile.Write(ref ownCalls, ownCalls - 1);
+        ownCalls--;
         if (IsClosed)
         {
           DestroyUnused();
@@ -113,7 +114,7 @@ namespace Gradscaler
 
     internal bool IsClosed
     {
-      get { return (Volatile.Read(ref state) & ClosedBit) != 0; }
+      get { return (state & ClosedBit) != 0; }
     }
 
     /// <summary>Does nothing the second time.</summary>
@@ -122,7 +123,7 @@ namespace Gradscaler
       int was;
       do
       {
-        was = Volatile.Read(ref state);
+        was = state;
       }
       while ((was & ClosedBit) == 0 && Interlocked.CompareExchange(ref state, was | ClosedBit, was) != was);
       if (was == 0)
@@ -178,7 +179,7 @@ namespace Gradscaler
       {
         return;
       }
-      if (Volatile.Read(ref ownCalls) == 0 &&
+      if (ownCalls == 0 &&
           Interlocked.CompareExchange(ref state, ClosedBit | DestroyedBit, ClosedBit) == ClosedBit)
       {
         destroy(new HandleRef(this, address));
