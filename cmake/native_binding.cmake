@@ -47,7 +47,7 @@ function(gsc_add_native_binding target)
     COMMENT "SWIG: ${target}" VERBATIM)
   # Generated code is not ours to keep free of warnings.
   set_source_files_properties(${wrapper} PROPERTIES COMPILE_OPTIONS -w
-                                                    OBJECT_DEPENDS ${swig_dir}/support.h)
+                                                    OBJECT_DEPENDS "${swig_dir}/support.h;${swig_dir}/barrier.h")
   # A bundle, which a MODULE is on macOS, is not what virtual machines load there.
   set(type MODULE)
   if(APPLE)

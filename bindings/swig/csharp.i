@@ -16,6 +16,10 @@
   [global::System.Runtime.InteropServices.DllImport("$dllimport", EntryPoint="CSharp_gsc_take_pending")]
   internal static extern int TakePending(out global::System.IntPtr message, out ErrorDetails details);
 
+  /// <summary>Puts a memory barrier into every thread of the process. 0 if the system cannot.</summary>
+  [global::System.Runtime.InteropServices.DllImport("$dllimport", EntryPoint="CSharp_gsc_barrier")]
+  internal static extern int Barrier();
+
   /// <summary>sizeof(gsc_scaler_state).</summary>
   [global::System.Runtime.InteropServices.DllImport("$dllimport", EntryPoint="CSharp_gsc_state_size")]
   internal static extern int StateSize();
@@ -36,6 +40,9 @@
 %}
 
 %{
+#include "barrier.h"
+
+SWIGEXPORT int SWIGSTDCALL CSharp_gsc_barrier(void) { return gsc_barrier(); }
 SWIGEXPORT int SWIGSTDCALL CSharp_gsc_take_pending(const char **message, gsc_error *details) {
   *message = NULL;
   return gsc_take_pending(message, details);

@@ -24,6 +24,9 @@
   /** Numbers at an address. */
   static native java.nio.ByteBuffer doubles(long address, long count);
 
+  /** Puts a memory barrier into every thread of the process. False if the system cannot. */
+  static native boolean barrier();
+
   /** sizeof(gsc_report). */
   static native int reportSize();
 
@@ -38,6 +41,8 @@
 %}
 
 %{
+#include "barrier.h"
+
 /* A string of the library's own words; NULL for "". */
 static jstring gsc_java_word(JNIEnv *env, const char *word) { return word[0] ? (*env)->NewStringUTF(env, word) : NULL; }
 
@@ -98,6 +103,12 @@ JNIEXPORT jobject JNICALL Java_io_github_gradscaler_NativeCallsJNI_doubles(JNIEn
                                                                            jlong count) {
   (void)type;
   return (*env)->NewDirectByteBuffer(env, (void *)(intptr_t)address, count * (jlong)sizeof(double));
+}
+
+JNIEXPORT jboolean JNICALL Java_io_github_gradscaler_NativeCallsJNI_barrier(JNIEnv *env, jclass type) {
+  (void)env;
+  (void)type;
+  return (jboolean)gsc_barrier();
 }
 
 JNIEXPORT jint JNICALL Java_io_github_gradscaler_NativeCallsJNI_reportSize(JNIEnv *env, jclass type) {

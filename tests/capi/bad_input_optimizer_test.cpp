@@ -39,7 +39,11 @@ TEST_F(BadInputOptimizer, CreateArguments) {
   EXPECT_INVALID(gsc_optimizer_create(context_, nullptr, params_, grads_, nullptr, nullptr, 0, nullptr),
                  "out_optimizer");
   EXPECT_INVALID(gsc_optimizer_create(context_, nullptr, params_, grads_, nullptr, nullptr, 2, &out), "state");
-  EXPECT_INVALID(gsc_optimizer_create(context_, nullptr, params_, grads_, nullptr, nullptr, -1, &out), "state");
+  gsc_tensor_list *const six[6] = {params_, params_, params_, params_, params_, params_};
+  for (const int32_t count : {-1, 6}) {
+    EXPECT_INVALID(gsc_optimizer_create(context_, nullptr, params_, grads_, nullptr, six, count, &out), "state_count",
+                   text("is ", count, "; it must be in 0..5").c_str());
+  }
   EXPECT_EQ(out, nullptr);
   expect_refused(nullptr, nullptr, grads_, nullptr, {}, {"params"});
   expect_refused(nullptr, params_, nullptr, nullptr, {}, {"grads"});

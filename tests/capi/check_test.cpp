@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What is found in lists of tensors of several chunks, in every dtype and for every instruction set: inf and NaN, with the
-// first offender, the counts, the norm and amax of the report, and the norms of gsc_ops_norm. Also check over ranges,
-// empty tensors and empty lists. Every position and magnitude in a span is in tests/core/kernels_test.cpp.
+// first offender, the counts, the norm and amax of the report, the norms of gsc_ops_norm, and diagnoses. Also check over
+// ranges, empty tensors and empty lists. Every position and magnitude in a span is in tests/core/kernels_test.cpp.
 #include <algorithm>
 
 #include "tests/support/objects.h"
@@ -222,6 +222,20 @@ TEST(NormOfAll, ThousandsOfTinyTensors) {
     buffers.back().fill_random(random, -1.0, 1.0);
   }
   expect_norms(context, buffers);
+}
+
+TEST(Diagnose, AddsUpChunks) {
+  const Context context = make_context(2);
+  std::vector<Buffer> buffers = make_buffers(GSC_FP32, {10, 200000});
+  for (Buffer &buffer : buffers) buffer.fill(1.0);
+  for (const int64_t i : {100, 70000, 199999}) buffers[1].set(i, 1e-40), buffers[1].set(i - 3, 0.0);
+  for (const int64_t i : {70001, 140000, 199998}) buffers[1].set(i, kNan), buffers[1].set(i - 5, -kInf);
+  gsc_tensor_diagnosis found[2];
+  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(make_list(context, buffers), found, nullptr, 2, nullptr));
+  EXPECT_EQ(found[0].first_nonfinite, -1);
+  const gsc_tensor_diagnosis &d = found[1];
+  EXPECT_EQ((std::vector{d.count, d.inf_count, d.nan_count, d.zero_count, d.subnormal_count, d.first_nonfinite}),
+            (std::vector<int64_t>{200000, 3, 3, 3, 3, 69996}));
 }
 
 TEST(CheckEmpty, ListsAndTensorsWithoutElements) {

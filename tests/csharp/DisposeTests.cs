@@ -124,20 +124,23 @@ namespace Gradscaler.Tests
     }
 
     /// <summary>The call goes on with the state of an optimizer that its callback disposes: the list over it holds the
-    /// memory.</summary>
+    /// memory, until another thread disposes that.</summary>
     [Test]
     public void OnTheStateOfAnotherOptimizer()
     {
       using (var w = new World(4 << 20))
       {
+        long before = w.Context.HostBytes;
         var owner = new Optimizer(w.Context, new OptimizerOptions(OptimizerKind.AdamW), w.Params, w.Grads);
-        using (var state = new TensorList(w.Context, owner.StateTensor(0, 0)))
+        var state = new TensorList(w.Context, owner.StateTensor(0, 0));
         using (var overState = new Optimizer(w.Context, new OptimizerOptions(OptimizerKind.Sgd), state, w.Grads))
         {
           w.Scaler.SetReducer(values => owner.Dispose());
           w.Scaler.Step(overState);
           Assert.Throws<ObjectDisposedException>(() => overState.Step());
         }
+        World.OnThreads(state.Dispose);
+        Assert.That(w.Context.HostBytes, Is.EqualTo(before));
       }
     }
 

@@ -4,10 +4,10 @@ using System;
 namespace Gradscaler
 {
   /// <summary>
-  /// The tensors of a list, and with them the owners of their memory. The list and the optimizers made of it share this object, so that it
-  /// changes for all when the list gets other memory. Optimizers whose state is among the memory are not destroyed
-  /// before all holders have released it: a call in progress may go on with the state of an optimizer that was
-  /// disposed.
+  /// The tensors of a list, and with them the owners of their memory. The list and the optimizers made of it share this
+  /// object, so that it changes for all when the list gets other memory. Optimizers whose state is among the memory are
+  /// not destroyed before all holders have released it: a call in progress may go on with the state of an optimizer that
+  /// was disposed.
   /// </summary>
   internal sealed class Owners
   {
@@ -68,7 +68,7 @@ namespace Gradscaler
             var optimizer = part.Owner as NativeOptimizer;
             if (optimizer != null)
             {
-              optimizer.Uses.Begin(optimizer);
+              optimizer.Uses.BeginShared();
               System.Array.Resize(ref all, all.Length + 1);
               all[all.Length - 1] = optimizer.Uses;
             }
@@ -87,7 +87,7 @@ namespace Gradscaler
     {
       foreach (Uses uses in all)
       {
-        uses.End();
+        uses.EndShared();
       }
     }
 

@@ -3,14 +3,15 @@ using System;
 using System.Runtime.CompilerServices;
 using System.Runtime.InteropServices;
 using System.Threading;
+#pragma warning disable 420 // A volatile field by reference, as Interlocked takes it.
 
 namespace Gradscaler
 {
   /// <summary>
   /// The calls that use a native object. Once it is closed no call begins, and the last one to end destroys it, on its
   /// thread. A SafeHandle does the same; this names the object in its exception, and knows its size. Calls on the thread
-  /// that made the object are counted without a locked instruction, which costs 5 ns: two flags, and whoever closes the
-  /// object from another thread puts a memory barrier into all threads between writing one and reading the other.
+  /// that made the object are counted without a locked instruction: it writes ownCalls, then reads ClosedBit. Whoever
+  /// closes the object on another thread writes ClosedBit, puts a memory barrier into all threads, then reads ownCalls.
   /// </summary>
   internal sealed class Uses
   {
@@ -18,9 +19,8 @@ namespace Gradscaler
     private const int DestroyedBit = 2;
     private const int Call = 4;
 
-    /// <summary>Null where the runtime has none (.NET Framework), or one that lets a call pass unseen (Mono: some of two
-    /// million races). There all calls are counted by locked instructions.</summary>
-    private static readonly Action Barrier = FindBarrier();
+    /// <summary>False if it failed. Null where there is none: there all calls are counted by locked instructions.</summary>
+    private static readonly Func<bool> Barrier = FindBarrier();
 
     /// <summary>Stands for the current thread.</summary>
     [ThreadStatic]
@@ -35,10 +35,10 @@ namespace Gradscaler
     /// <summary>The thread whose calls ownCalls counts.</summary>
     private readonly object owner = new object();
 
-    private int ownCalls;
+    private volatile int ownCalls;
 
-    /// <summary>Call for each call in progress on other threads, ClosedBit, and DestroyedBit.</summary>
-    private int state;
+    /// <summary>Call for each call in progress that ownCalls does not count, ClosedBit, and DestroyedBit.</summary>
+    private volatile int state;
 
     /// <summary>type: the name in exceptions. destroy: called once.</summary>
     internal Uses(string type, IntPtr address, Action<HandleRef> destroy)
@@ -52,38 +52,56 @@ namespace Gradscaler
       }
     }
 
-    /// <summary>For a call, which must be followed by End. The proxy lives until the call returns.</summary>
+    /// <summary>For a call, which must be followed by End on this thread. The proxy lives until the call returns.</summary>
     [MethodImpl(MethodImplOptions.AggressiveInlining)]
     internal HandleRef Begin(object proxy)
     {
       if (thread == owner)
       {
-        Volatile.Write(ref ownCalls, ownCalls + 1);
+        ownCalls++;
         if (IsClosed)
         {
+          End();
           Refuse();
         }
       }
-      else if ((Interlocked.Add(ref state, Call) & ClosedBit) != 0)
+      else
       {
-        Refuse();
+        BeginShared();
       }
       return new HandleRef(proxy, address);
     }
 
-    /// <summary>On the thread of Begin.</summary>
     [MethodImpl(MethodImplOptions.AggressiveInlining)]
     internal void End()
     {
       if (thread == owner)
       {
-        Volatile.Write(ref ownCalls, ownCalls - 1);
+        ownCalls--;
         if (IsClosed)
         {
           DestroyUnused();
         }
       }
-      else if (Interlocked.Add(ref state, -Call) == ClosedBit)
+      else
+      {
+        EndShared();
+      }
+    }
+
+    /// <summary>For a use that may end on another thread, by EndShared.</summary>
+    internal void BeginShared()
+    {
+      if ((Interlocked.Add(ref state, Call) & ClosedBit) != 0)
+      {
+        EndShared();
+        Refuse();
+      }
+    }
+
+    internal void EndShared()
+    {
+      if (Interlocked.Add(ref state, -Call) == ClosedBit)
       {
         DestroyUnused();
       }
@@ -91,13 +109,12 @@ namespace Gradscaler
 
     private void Refuse()
     {
-      End();
       throw new ObjectDisposedException(type);
     }
 
     internal bool IsClosed
     {
-      get { return (Volatile.Read(ref state) & ClosedBit) != 0; }
+      get { return (state & ClosedBit) != 0; }
     }
 
     /// <summary>Does nothing the second time.</summary>
@@ -106,7 +123,7 @@ namespace Gradscaler
       int was;
       do
       {
-        was = Volatile.Read(ref state);
+        was = state;
       }
       while ((was & ClosedBit) == 0 && Interlocked.CompareExchange(ref state, was | ClosedBit, was) != was);
       if (was == 0)
@@ -132,11 +149,24 @@ namespace Gradscaler
       memory = others;
     }
 
-    private static Action FindBarrier()
+    /// <summary>That of the library, else of the runtime. Mono's own lets some of two million calls pass unseen.</summary>
+    private static Func<bool> FindBarrier()
     {
+      if (NativeCallsPINVOKE.Barrier() != 0)
+      {
+        return () => NativeCallsPINVOKE.Barrier() != 0;
+      }
       var barrier = typeof(Interlocked).GetMethod("MemoryBarrierProcessWide");
-      bool mono = Type.GetType("Mono.Runtime") != null || Type.GetType("Mono.RuntimeStructs") != null;
-      return barrier == null || mono ? null : (Action)Delegate.CreateDelegate(typeof(Action), barrier);
+      if (barrier == null || Type.GetType("Mono.Runtime") != null || Type.GetType("Mono.RuntimeStructs") != null)
+      {
+        return null;
+      }
+      var run = (Action)Delegate.CreateDelegate(typeof(Action), barrier);
+      return () =>
+      {
+        run();
+        return true;
+      };
     }
 
     /// <summary>
@@ -145,11 +175,11 @@ namespace Gradscaler
     /// </summary>
     private void DestroyUnused()
     {
-      if (thread != owner && Barrier != null)
+      if (thread != owner && Barrier != null && !Barrier())
       {
-        Barrier();
+        return;
       }
-      if (Volatile.Read(ref ownCalls) == 0 &&
+      if (ownCalls == 0 &&
           Interlocked.CompareExchange(ref state, ClosedBit | DestroyedBit, ClosedBit) == ClosedBit)
       {
         destroy(new HandleRef(this, address));

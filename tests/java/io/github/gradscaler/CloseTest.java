@@ -12,6 +12,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
 
 /** close() while a call is in progress: the call ends as if nothing had happened, and the next one is refused. */
@@ -55,22 +56,29 @@ class CloseTest {
     }
   }
 
+  /** The thread that calls has made the objects, or has not. */
   @Test
   void twoClosersAndACall() throws Exception {
     final ExecutorService pool = threads(3);
     final CyclicBarrier start = new CyclicBarrier(3);
+    final AtomicReference<World> made = new AtomicReference<>();
     for (int i = 0; i < RACES; i++) {
-      final World w = new World(8);
       final int first = i;
+      if (i % 2 == 0) {
+        made.set(new World(8));
+      }
       final List<Future<?>> tasks = new ArrayList<>();
       tasks.add(pool.submit(() -> {
+        if (first % 2 != 0) {
+          made.set(new World(8));
+        }
         start.await();
-        return useUntilClosed(w);
+        return useUntilClosed(made.get());
       }));
       for (int closer = 0; closer < 2; closer++) {
         tasks.add(pool.submit(() -> {
           start.await();
-          closeInTurn(w, first);
+          closeInTurn(made.get(), first);
           return null;
         }));
       }
@@ -121,9 +129,12 @@ class CloseTest {
     }
   }
 
-  /** The call goes on with the state of an optimizer that its callback closes: the list over it holds the memory. */
+  /**
+   * The call goes on with the state of an optimizer that its callback closes: the list over it holds the memory, until
+   * another thread closes that.
+   */
   @Test
-  void onTheStateOfAnotherOptimizer() {
+  void onTheStateOfAnotherOptimizer() throws Exception {
     try (World w = new World(4 << 20)) {
       final long before = NativeMemory.held();
       final Optimizer owner = new Optimizer(w.context, OptimizerOptions.adamW(), w.params, w.grads);
@@ -132,8 +143,10 @@ class CloseTest {
       w.scaler.setReducer(values -> owner.close());
       w.scaler.step(overState);
       assertEquals("tensors[0]: the optimizer whose state it is is closed", assertThrowsClosed(overState::step));
-      state.close();
       overState.close();
+      final Thread closer = new Thread(state::close);
+      closer.start();
+      closer.join();
       assertEquals(before, NativeMemory.held());
     }
   }

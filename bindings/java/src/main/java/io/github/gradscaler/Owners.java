@@ -6,8 +6,8 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * The tensors of a list, and with them the owners of their memory. The list and the optimizers made of it share this object, so that it
- * changes for all when the list gets other memory.
+ * The tensors of a list, and with them the owners of their memory. The list and the optimizers made of it share this
+ * object, so that it changes for all when the list gets other memory.
  */
 final class Owners {
   private final States states;
@@ -87,13 +87,13 @@ final class Owners {
             if (part.owner() instanceof NativeOptimizer) {
               all = all == null ? new ArrayList<>() : all;
               final Uses uses = ((NativeOptimizer) part.owner()).uses();
-              uses.begin();
+              uses.beginShared();
               all.add(uses);
             }
           }
         }
       } catch (BadStateException e) {
-        all.forEach(Uses::end);
+        all.forEach(Uses::endShared);
         throw e;
       }
       return all == null ? NONE : all.toArray(NONE);
@@ -101,7 +101,7 @@ final class Owners {
 
     private static void end(Uses[] all) {
       for (Uses uses : all) {
-        uses.end();
+        uses.endShared();
       }
     }
   }
