@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole tail of a step, clip_grad_norm and step_and_update with AdamW, over the tensors of real networks and over
 // many small ones: against one flat tensor of the same memory, against the same work in separate calls (unscale and
-// clip in place, then step), and against a copy. Also a step that is skipped, against the check that it cannot avoid.
+// clip in place, then step), and against a copy. Also a step that is skipped, against the check that it cannot avoid,
+// and one from which every other tensor is absent, against one of a list of the others.
+#include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -114,6 +117,20 @@ void skipped(benchmark::State &state, int threads, const Shapes &shapes, const L
   measure(state, {contender("skipped", 0.0, [&] { fused_tail(scaler, lists, 1.0); }), contender("check", 0.0, check)});
 }
 
+void absent(benchmark::State &state, int threads, const Shapes &shapes, const Layout &layout) {
+  const Training training(kAdamw, layout, elements_of(shapes));
+  auto all = training.lists_of(threads, shapes);
+  auto others = training.lists_of(threads, shapes, 2);
+  std::vector<uint8_t> present(shapes.size());
+  for (size_t i = 0; i < present.size(); i += 2) present[i] = 1;
+  GradScaler scaler(context(threads), constant_scale(1024.0F));
+  const auto some = [&] {
+    all.grads.set_present(present);
+    fused_tail(scaler, all, 1.0);
+  };
+  measure(state, {contender("absent", 0.0, some), contender("others", 0.0, [&] { fused_tail(scaler, others, 1.0); })});
+}
+
 }  // namespace
 
 void add_models() {
@@ -126,6 +143,10 @@ void add_models() {
       add_threads("skipped/" + suffix, [=](benchmark::State &state, const Point &point) {
         skipped(state, point.threads, model.shapes, layout);
       });
+      const Shapes &shapes = model.shapes;
+      if (std::adjacent_find(shapes.begin(), shapes.end(), std::not_equal_to<>()) != shapes.end()) continue;
+      add_threads("absent/" + suffix,
+                  [=](benchmark::State &state, const Point &point) { absent(state, point.threads, shapes, layout); });
     }
   }
 }

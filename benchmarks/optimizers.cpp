@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizers on one flat tensor, by dtypes and size, against a copy: `step`, the apply pass alone, for every kind, and
 // `tail`, clip_grad_norm and step_and_update, which is the check pass and the apply pass. `state`: AdamW with smaller
-// state against the step with fp32 masters and state, in turn. `slices`: a step in 16 slices against one call.
+// state against the step with fp32 masters and state, in turn. `slices` and `jobs`: a step in 16 slices, taken by one
+// thread with the context's pool or by a host's threads without it, against one call.
+#include <gradscaler/adapters/shared_pool.hpp>
+
 #include "measure.h"
 #include "reference.h"
 #include "training.h"
@@ -104,17 +107,24 @@ void smaller_state(benchmark::State &state, int threads, const Format &format, i
   measure(state, {contender("step", 0.0, [&] { smaller.step(); }), contender("fp32", 0.0, [&] { fp32.step(); })});
 }
 
-/// A scaler's step in 16 slices against one call.
-void slices(benchmark::State &state, int threads, const Recipe &recipe, int64_t elements) {
+/// A scaler's step in 16 slices against one call, both with `threads`: the context's, or a host's that take slices.
+void slices(benchmark::State &state, int threads, const Recipe &recipe, int64_t elements, bool by_host) {
   const Traffic traffic = traffic_of(recipe, kFp16Master);
   const Training training(recipe, kFp16Master, elements);
   auto lists = training.lists_of(threads, {{elements}});
+  auto parts = training.lists_of(by_host ? 1 : threads, {{elements}});
   gradscaler::GradScaler scaler(context(threads), constant_scale(1024.0F));
+  gradscaler::GradScaler slicer(context(by_host ? 1 : threads), constant_scale(1024.0F));
   const int64_t bytes = elements * (traffic.check + traffic.apply);
-  const auto sliced = [&] {
-    while (scaler.step_slice(lists.optimizer, bytes / 16) > 0) {
+  gradscaler::SharedPool host(by_host ? threads : 1);
+  auto take_slices = [&] {
+    while (slicer.step_slice(parts.optimizer, bytes / 16) > 0) {
     }
-    scaler.update();
+  };
+  const auto sliced = [&] {
+    const auto job = [](void *take, int32_t) { (*static_cast<decltype(take_slices) *>(take))(); };
+    gradscaler::SharedPool::parallel_for(&host, host.threads(), job, &take_slices);
+    slicer.update();
   };
   const auto whole = [&] {
     scaler.step(lists.optimizer);
@@ -145,10 +155,13 @@ void add_optimizers() {
   }
   for (const Recipe &recipe : {kAdamw, Recipe{"lamb", {.kind = OptimizerKind::lamb}, 2}}) {
     for (const int log2_elements : {20, 24}) {
-      add_threads(std::string("slices/") + recipe.name + "/log2_elements:" + std::to_string(log2_elements),
-                  [=](benchmark::State &state, const Point &point) {
-                    slices(state, point.threads, recipe, int64_t{1} << log2_elements);
-                  });
+      for (const bool by_host : {false, true}) {
+        add_threads((by_host ? "jobs/" : "slices/") + std::string(recipe.name) +
+                        "/log2_elements:" + std::to_string(log2_elements),
+                    [=](benchmark::State &state, const Point &point) {
+                      slices(state, point.threads, recipe, int64_t{1} << log2_elements, by_host);
+                    });
+      }
     }
   }
   for (const Layout &layout : {kFp16Direct, kBf16Direct, kFp64, kWidened}) add_step(kAdamw, layout);

@@ -36,16 +36,22 @@ Training::Training(const Recipe &recipe, const Layout &layout, int64_t elements,
   for (int i = 0; i < recipe.states; ++i) state_.push_back(workspace_.array(state, elements, Fill::zero));
 }
 
-Training::Cut Training::lists_of(int threads, std::span<const int64_t> counts) const {
+Training::Cut Training::lists_of(int threads, std::span<const int64_t> counts, int step) const {
   gradscaler::Context &ctx = context(threads);
-  TensorList params(ctx, cut(params_, counts));
-  TensorList grads(ctx, cut(grads_, counts));
+  const auto tensors = [&](const gradscaler::Tensor &whole) {
+    std::vector<gradscaler::Tensor> taken;
+    const auto all = cut(whole, counts);
+    for (size_t i = 0; i < all.size(); i += static_cast<size_t>(step)) taken.push_back(all[i]);
+    return taken;
+  };
+  TensorList params(ctx, tensors(params_));
+  TensorList grads(ctx, tensors(grads_));
   std::optional<TensorList> copy;
-  if (copy_) copy.emplace(ctx, cut(*copy_, counts));
+  if (copy_) copy.emplace(ctx, tensors(*copy_));
   std::vector<TensorList> state;
   std::vector<TensorListRef> state_refs;
   for (const gradscaler::Tensor &slot : state_) {
-    state.emplace_back(ctx, cut(slot, counts));
+    state.emplace_back(ctx, tensors(slot));
     state_refs.emplace_back(state.back().get());
   }
   Optimizer optimizer(ctx, recipe_.options, params, grads, copy ? TensorListRef(*copy) : TensorListRef(), state_refs);

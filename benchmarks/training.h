@@ -54,7 +54,8 @@ class Training {
     std::vector<gradscaler::TensorList> state;
     gradscaler::Optimizer optimizer;
   };
-  [[nodiscard]] Cut lists_of(int threads, std::span<const int64_t> counts) const;
+  /// With `step` only every so many.
+  [[nodiscard]] Cut lists_of(int threads, std::span<const int64_t> counts, int step = 1) const;
 
  private:
   Recipe recipe_;

@@ -70,9 +70,12 @@ class CpuBackend final : public Backend {
     if (chunks == plan.chunk_count()) {
       parallel_.run(plan.task_count(), [&](int32_t task) { f(plan.split(task), plan.split(task + 1)); });
     } else if (chunks > 0) {
-      const int32_t tasks = plan.task_count(chunks);
-      parallel_.run(tasks,
-                    [&](int32_t task) { f(begin + chunks * task / tasks, begin + chunks * (task + 1) / tasks); });
+      // One for each thread if there are not enough for all of them, so that all end together. The larger ones first,
+      // which the calling thread begins at once.
+      const int32_t most = plan.task_count(chunks);
+      const int32_t tasks = most < plan.task_count() ? std::min(most, parallel_.threads()) : most;
+      const auto split = [&](int64_t task) { return begin + (chunks * task + tasks - 1) / tasks; };
+      parallel_.run(tasks, [&](int32_t task) { f(split(task), split(task + 1)); });
     }
   }
   /// Plan::for_chunks over chunks [begin, end), in parallel.

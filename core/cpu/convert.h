@@ -66,6 +66,14 @@ static inline void store_fp16(uint16_t *__restrict dst, const float *__restrict 
 #endif
 }
 
+static inline void store_bf16(uint16_t *__restrict dst, const float *__restrict src, int n) {
+  int i = 0;
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+  for (; i + 4 <= n; i += 4) store_vector(dst + i, narrow_to_bf16(load_vector<FloatVector>(src + i)));
+#endif
+  for (; i < n; ++i) dst[i] = fp32_to_bf16(src[i]);
+}
+
 GSC_HD size_t byte_count(int n, int64_t element_bytes) {
   return static_cast<size_t>(static_cast<unsigned>(n)) * static_cast<size_t>(element_bytes);
 }
@@ -87,6 +95,8 @@ GSC_HD void store_elements(typename D::Stored *__restrict dst, const typename D:
     std::memcpy(dst, src, byte_count(n, sizeof *dst));
   } else if constexpr (std::is_same_v<D, Fp16>) {
     store_fp16(dst, src, n);
+  } else if constexpr (std::is_same_v<D, Bf16>) {
+    store_bf16(dst, src, n);
   } else {
     for (int i = 0; i < n; ++i) dst[i] = D::narrow(src[i]);
   }

@@ -11,6 +11,11 @@
 #if defined(__linux__)
 #include <sched.h>
 #endif
+#if defined(GSC_HAVE_NEON_BF16) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#elif defined(GSC_HAVE_NEON_BF16)
+#include <sys/auxv.h>
+#endif
 
 namespace gsc::cpu {
 
@@ -60,6 +65,23 @@ unsigned amd_family(unsigned version) { return ((version >> 8) & 0xf) + ((versio
 }  // namespace
 #endif
 
+#if defined(GSC_HAVE_NEON_BF16)
+namespace {
+
+bool has_bf16() {
+#if defined(__APPLE__)
+  int has = 0;
+  size_t size = sizeof has;
+  return sysctlbyname("hw.optional.arm.FEAT_BF16", &has, &size, nullptr, 0) == 0 && has != 0;
+#else
+  constexpr unsigned long kBf16 = 1UL << 14;  // HWCAP2_BF16, which old headers lack
+  return (getauxval(AT_HWCAP2) & kBf16) != 0;
+#endif
+}
+
+}  // namespace
+#endif
+
 const Kernels *find_kernels(int32_t target) {
   switch (target) {
     case GSC_CPU_BEST:
@@ -74,13 +96,17 @@ const Kernels *find_kernels(int32_t target) {
     case GSC_CPU_AVX512:
       return can_run(GSC_CPU_AVX512) ? avx512_kernels() : nullptr;
 #endif
+#if defined(GSC_HAVE_NEON_BF16)
+    case GSC_CPU_NEON_BF16:
+      return has_bf16() ? neon_bf16_kernels() : nullptr;
+#endif
     default:
       return nullptr;
   }
 }
 
 int32_t best_target() {
-  for (const int32_t target : {GSC_CPU_AVX512, GSC_CPU_AVX2}) {
+  for (const int32_t target : {GSC_CPU_AVX512, GSC_CPU_AVX2, GSC_CPU_NEON_BF16}) {
     if (find_kernels(target) != nullptr) return target;
   }
   return GSC_CPU_BASELINE;

@@ -93,5 +93,6 @@ struct Kernels {
 const Kernels *baseline_kernels();
 const Kernels *avx2_kernels();
 const Kernels *avx512_kernels();
+const Kernels *neon_bf16_kernels();
 
 }  // namespace gsc::cpu

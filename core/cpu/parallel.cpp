@@ -31,7 +31,8 @@ int64_t process_id() {
 #endif
 }
 
-// How often a worker polls for the next region before it sleeps: the two passes of a step follow each other closely.
+// How often a worker polls for the next region before it sleeps, and a caller for the last workers: the two passes of a
+// step follow each other closely, as slices may, and sleeping costs as much as a short slice.
 constexpr int kSpins = 2000;
 
 void relax() {
@@ -82,12 +83,9 @@ class Pool {
   Pool &operator=(const Pool &) = delete;
 
   ~Pool() {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-      generation_.fetch_add(1, std::memory_order_release);
-    }
-    wake_.notify_all();
+    stop_.store(true);
+    generation_.fetch_add(1);
+    wake(wake_);
     for (std::thread &worker : workers_) worker.join();
   }
 
@@ -98,25 +96,32 @@ class Pool {
   bool try_run(int32_t count, gsc_task_fn body, void *argument) {
     const std::unique_lock busy(busy_, std::try_to_lock);
     if (!busy.owns_lock()) return false;
-    {
-      const std::lock_guard lock(mutex_);
-      body_ = body;
-      argument_ = argument;
-      count_ = count;
-      next_.store(0, std::memory_order_relaxed);
-      open_ = true;
-      generation_.fetch_add(1, std::memory_order_release);
-    }
-    wake_.notify_all();
+    body_ = body;
+    argument_ = argument;
+    count_ = count;
+    next_.store(0, std::memory_order_relaxed);
+    open_.store(true);
+    generation_.fetch_add(1);
+    if (sleepers_.load() > 0) wake(wake_);
     take_tasks(body, argument, count);
     // Workers that have not woken up by now find the region closed; those inside it are waited for.
+    open_.store(false);
+    for (int i = 0; i < kSpins && inside_.load() != 0; ++i) relax();
+    if (inside_.load() == 0) return true;
     std::unique_lock lock(mutex_);
-    open_ = false;
-    done_.wait(lock, [this] { return inside_ == 0; });
+    waits_.store(true);
+    done_.wait(lock, [this] { return inside_.load() == 0; });
+    waits_.store(false);
     return true;
   }
 
  private:
+  /// Whoever waits has found its condition false while it held the mutex.
+  void wake(std::condition_variable &waiting) {
+    { const std::lock_guard lock(mutex_); }
+    waiting.notify_all();
+  }
+
   void take_tasks(gsc_task_fn body, void *argument, int32_t count) {
     for (;;) {
       const int32_t index = next_.fetch_add(1, std::memory_order_relaxed);
@@ -127,38 +132,40 @@ class Pool {
 
   void work() {
     const FloatEnvironment environment;
-    uint32_t seen = 0;
-    for (;;) {
-      for (int i = 0; i < kSpins && generation_.load(std::memory_order_acquire) == seen; ++i) relax();
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return generation_.load(std::memory_order_relaxed) != seen; });
-      seen = generation_.load(std::memory_order_relaxed);
-      if (stop_) return;
-      if (!open_) continue;
-      ++inside_;
-      const gsc_task_fn body = body_;
-      void *argument = argument_;
-      const int32_t count = count_;
-      lock.unlock();
-      take_tasks(body, argument, count);
-      lock.lock();
-      if (--inside_ == 0) done_.notify_one();
+    for (uint32_t seen = 0;;) {
+      const auto is_idle = [&] { return generation_.load() == seen; };
+      for (int i = 0; i < kSpins && is_idle(); ++i) relax();
+      if (is_idle()) {
+        std::unique_lock lock(mutex_);
+        sleepers_.fetch_add(1);
+        wake_.wait(lock, [&] { return !is_idle(); });
+        sleepers_.fetch_sub(1);
+      }
+      seen = generation_.load();
+      if (stop_.load()) return;
+      // As with Region: try_run closes, then looks inside; a worker enters, then checks.
+      inside_.fetch_add(1);
+      if (open_.load()) take_tasks(body_, argument_, count_);
+      if (inside_.fetch_sub(1) == 1 && waits_.load()) wake(done_);
     }
   }
 
   int64_t process_;
   std::mutex busy_;   ///< held by the thread whose region is running
-  std::mutex mutex_;  ///< guards everything below that is not atomic
+  std::mutex mutex_;  ///< for those that sleep
   std::condition_variable wake_;
   std::condition_variable done_;
   std::atomic<uint32_t> generation_{0};
+  std::atomic<int32_t> sleepers_{0};
+  std::atomic<int32_t> inside_{0};
+  std::atomic<bool> open_{false};
+  std::atomic<bool> waits_{false};  ///< for the last worker
+  std::atomic<bool> stop_{false};
+  // Of the region. Workers inside it may read them while it is open.
   std::atomic<int32_t> next_{0};
   gsc_task_fn body_ = nullptr;
   void *argument_ = nullptr;
   int32_t count_ = 0;
-  int32_t inside_ = 0;
-  bool open_ = false;
-  bool stop_ = false;
   std::vector<std::thread> workers_;
 };
 

@@ -53,13 +53,19 @@ GSC_HD __m256i narrow_to_halves(__m512 values) {
   return _mm512_maskz_cvtps_ph(kAllLanes, values, _MM_FROUND_TO_NEAREST_INT);
 }
 #elif defined(__aarch64__)
-// Every AArch64 processor converts fp16; only later ones convert to bf16.
+// Every AArch64 processor converts fp16; to bf16 only those for which the kernels `neon_bf16` are.
 GSC_HD FloatVector widen_halves(const uint16_t *p) {
   return reinterpret_cast<FloatVector>(vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))));
 }
 GSC_HD HalfVector narrow_to_halves(FloatVector v) {
   return reinterpret_cast<HalfVector>(vcvt_f16_f32(reinterpret_cast<float32x4_t>(v)));
 }
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+/// Unlike AVX512_BF16, it keeps subnormals; NaN becomes quiet and keeps the top of its payload.
+GSC_HD HalfVector narrow_to_bf16(FloatVector v) {
+  return reinterpret_cast<HalfVector>(vcvt_bf16_f32(reinterpret_cast<float32x4_t>(v)));
+}
+#endif
 #endif
 
 /// Half 0 or 1 of a vector, widened to double. Intrinsics, because GCC 12 takes the way through memory.

@@ -105,7 +105,11 @@ template <>
 struct Values<Bf16, float> {
   static constexpr bool kInVectors = true;
   GSC_HD static FloatVector load(const uint16_t *p) { return quieted(bf16_as_fp32(p)); }
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+  GSC_HD static HalfVector narrow(FloatVector v) { return narrow_to_bf16(v); }
+#else
   GSC_HD static auto narrow(FloatVector v) { return upper_halves(round_to_bf16(v)); }
+#endif
 };
 
 /// The next elements for arithmetic or narrowing, both of which quiet NaN: so a NaN of bf16 is passed as it is.
@@ -128,6 +132,20 @@ struct Step {
   }
 };
 
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+/// Two vectors at a time. NaN is quieted only where it is rounded.
+template <>
+struct Step<Bf16, Bf16, float> {
+  static constexpr int kElements = kVectorBytes / 2;
+  template <typename F>
+  GSC_HD static bfloat16x8_t run(const uint16_t *x, const uint16_t *y, const F &f) {
+    const auto half = [&](int i) {
+      return reinterpret_cast<float32x4_t>(f(bf16_as_fp32(x + i), [&] { return bf16_as_fp32(y + i); }));
+    };
+    return vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(half(0)), half(kElements / 2));
+  }
+};
+#else
 /// Pairs of bf16 are split and joined within their lanes, which is cheaper than moving them across lanes. NaN is
 /// quieted only where it is rounded.
 template <>
@@ -143,6 +161,7 @@ struct Step<Bf16, Bf16, float> {
     return (round_to_bf16(even) >> 16) | (round_to_bf16(odd) & kUpper);
   }
 };
+#endif
 
 /// y = op(x, y) for n elements; x may be y. Non-temporal stores if kStream and y is aligned to a cache line.
 template <Elementwise Op, typename S, typename D, typename T, bool kStream>

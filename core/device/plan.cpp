@@ -18,6 +18,8 @@ constexpr int64_t kChunkOverhead = 128;
 
 // Below this a task is not worth waking a thread for.
 constexpr int64_t kMinTaskCost = 32768;
+// The same for a part of a plan, such as a slice of a step: threads are still awake from the part before.
+constexpr int64_t kMinPartCost = 16384;
 
 }  // namespace
 
@@ -60,7 +62,7 @@ void Plan::build(const gsc_tensor *tensors, int64_t count, int32_t pieces) {
 
 int32_t Plan::task_count(int64_t chunks) const {
   const int64_t mean = kChunkOverhead + total_elements_ / std::max<int64_t>(chunk_count(), 1);
-  return static_cast<int32_t>(std::clamp<int64_t>(chunks * mean / kMinTaskCost, 1, task_count()));
+  return static_cast<int32_t>(std::clamp<int64_t>(chunks * mean / kMinPartCost, 1, task_count()));
 }
 
 void Plan::rebind(void *const *data) {

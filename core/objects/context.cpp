@@ -19,7 +19,7 @@ void validate(const gsc_context_options &o) {
   if (o.num_threads < 0 || o.num_threads > kMaxThreads) {
     refuse(kOptions.field("num_threads"), "is %d; it must be in 0..%d", o.num_threads, kMaxThreads);
   }
-  if (o.cpu_target < GSC_CPU_BEST || o.cpu_target > GSC_CPU_AVX512) {
+  if (o.cpu_target < GSC_CPU_BEST || o.cpu_target > GSC_CPU_NEON_BF16) {
     refuse_value(kOptions.field("cpu_target"), o.cpu_target, "one of GSC_CPU_*");
   }
   if ((o.allocate == nullptr) != (o.release == nullptr)) {

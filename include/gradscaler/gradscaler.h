@@ -1261,7 +1261,9 @@ enum {
   /** AVX2, FMA and F16C. */
   GSC_CPU_AVX2 = 2,
   /** AVX-512 F, BW, DQ and VL. */
-  GSC_CPU_AVX512 = 3
+  GSC_CPU_AVX512 = 3,
+  /** NEON with the conversions to bf16 of later AArch64 processors. */
+  GSC_CPU_NEON_BF16 = 4
 };
 
 /** Log levels, most severe first. */

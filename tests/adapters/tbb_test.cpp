@@ -64,6 +64,33 @@ TEST_F(Tbb, AStepAsTasks) {
   EXPECT_EQ(weights, std::vector<float>(weights.size(), 0.5F));
 }
 
+/// As on the page for hosts: a profiler's scopes around the tasks.
+TEST_F(Tbb, ScopesAroundTasks) {
+  struct Jobs {
+    std::atomic<int> scopes{0};
+    void parallel_for(int32_t count, const std::function<void(int32_t)> &task) { tbb::parallel_for(0, count, task); }
+  } jobs;
+  static Jobs *profiled;
+  profiled = &jobs;
+  struct Scope {
+    explicit Scope(const char *) { ++profiled->scopes; }
+    ~Scope() { ++profiled->scopes; }
+  };
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.num_threads = 4;
+  options.parallel_for_user = &jobs;
+  options.parallel_for = [](void *jobs, int32_t count, gsc_task_fn body, void *argument) {
+    static_cast<Jobs *>(jobs)->parallel_for(count, [=](int32_t index) {
+      const Scope scope("gradscaler");  // of Tracy, NVTX or your own
+      body(argument, index);
+    });
+  };
+  const Context context = make_context(options);
+  train(context, GSC_ADAMW, 1);
+  EXPECT_GT(jobs.scopes, 0);
+  EXPECT_EQ(jobs.scopes % 2, 0);
+}
+
 /// A thread that waits inside a call must not begin another of the program's tasks: it could use the objects of that
 /// call. Here it waits for a task that another thread has taken, while a third offers tasks to idle threads.
 TEST_F(Tbb, NoOtherTaskInsideACall) {

@@ -20,7 +20,7 @@ TEST(BadInputContext, ThreadsAndInstructionSet) {
   options.num_threads = -1;
   expect_context_refused(options, GSC_ERROR_INVALID_ARGUMENT, "num_threads is -1; it must be in 0..1024");
   options = GSC_CONTEXT_OPTIONS_INIT;
-  for (const int32_t target : {GSC_CPU_AVX2, GSC_CPU_AVX512}) {
+  for (const int32_t target : {GSC_CPU_AVX2, GSC_CPU_AVX512, GSC_CPU_NEON_BF16}) {
     options.cpu_target = target;
     gsc_context *made = nullptr;
     if (const gsc_status status = gsc_context_create(&options, &made); status != GSC_OK) {

@@ -202,7 +202,7 @@ void expect_equal(const Transcript &got, const Transcript &expected) {
 
 /// One number for a transcript, printed for scripts/platforms, which compares systems and processors by it.
 void print_digest(int32_t target, const Transcript &transcript) {
-  const char *const names[] = {"best", "baseline", "avx2", "avx512"};
+  const char *const names[] = {"best", "baseline", "avx2", "avx512", "neon_bf16"};
   std::vector<uint64_t> hashes;
   for (const auto &entry : transcript) hashes.push_back(entry.second);
   std::printf("digest %016llx %s\n",

@@ -35,7 +35,7 @@ inline std::string dtype_name(int32_t dtype) { return gsc::dtype_name(dtype); }
 
 inline std::vector<const Kernels *> usable_kernels() {
   std::vector<const Kernels *> result;
-  for (const int32_t target : {GSC_CPU_BASELINE, GSC_CPU_AVX2, GSC_CPU_AVX512}) {
+  for (const int32_t target : {GSC_CPU_BASELINE, GSC_CPU_AVX2, GSC_CPU_AVX512, GSC_CPU_NEON_BF16}) {
     if (const Kernels *kernels = find_kernels(target)) result.push_back(kernels);
   }
   return result;

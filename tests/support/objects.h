@@ -264,7 +264,7 @@ inline gsc_status load_image(gsc_optimizer *optimizer, const std::vector<unsigne
 /// Every GSC_CPU_* target that this processor and this build accept.
 inline std::vector<int32_t> usable_cpu_targets() {
   std::vector<int32_t> result;
-  for (const int32_t target : {GSC_CPU_BASELINE, GSC_CPU_AVX2, GSC_CPU_AVX512}) {
+  for (const int32_t target : {GSC_CPU_BASELINE, GSC_CPU_AVX2, GSC_CPU_AVX512, GSC_CPU_NEON_BF16}) {
     gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
     options.num_threads = 1;
     options.cpu_target = target;

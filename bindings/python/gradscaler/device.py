@@ -71,11 +71,11 @@ class Context(Closeable):
 
     `device` is ``"cpu"``, ``"cuda"``, ``"cuda:<n>"`` or a ``torch.device``; ValueError for others. `threads` is how
     many CPU threads a call may use, the calling one included; 0 takes all that the process may run on. `cpu_target`
-    requires an instruction set: ``"best"``, ``"baseline"``, ``"avx2"`` or ``"avx512"``; all give the same bits.
-    `use_current_context` works in the CUDA context that is current on this thread, not in the device's primary one: for
-    programs that create CUDA contexts, whose memory and streams are invalid in the primary one. That context must
-    outlive this one and its objects. Raises UnavailableError if there is no such device, and InvalidArgumentError if no
-    CUDA context is current, or one of another device.
+    requires an instruction set: ``"best"``, ``"baseline"``, ``"avx2"``, ``"avx512"`` or ``"neon_bf16"``; all give the
+    same bits. `use_current_context` works in the CUDA context that is current on this thread, not in the device's
+    primary one: for programs that create CUDA contexts, whose memory and streams are invalid in the primary one. That
+    context must outlive this one and its objects. Raises UnavailableError if there is no such device, and
+    InvalidArgumentError if no CUDA context is current, or one of another device.
     """
 
     __slots__ = ("device",)

@@ -27,6 +27,7 @@ struct Arguments {
   double budget_us = 300.0;  ///< of a frame's 16.7 ms
   int reload_every = 50;     ///< frames; 0: never
   int64_t memory_kib = 16384;
+  bool cuda = false;  ///< train on a GPU that reads the host's memory
   bool check = false;
 };
 
@@ -60,8 +61,9 @@ struct Plugin {
   }
 };
 
-gsc_context_options options_for(engine::JobSystem &jobs) {
+gsc_context_options options_for(const Arguments &arguments, engine::JobSystem &jobs) {
   gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.device_type = arguments.cuda ? GSC_DEVICE_CUDA : GSC_DEVICE_CPU;
   options.num_threads = jobs.threads();
   options.parallel_for = engine::JobSystem::hook;
   options.parallel_for_user = &jobs;
@@ -103,7 +105,7 @@ bool run_frames(const Arguments &arguments, Plugin &plugin, engine::JobSystem &j
     if (!training.save()) return say(training.error());
     training.close();
     if (!plugin.unload() || !plugin.load()) return false;
-    if (!training.open(plugin.library.api, options_for(jobs))) return say(training.error());
+    if (!training.open(plugin.library.api, options_for(arguments, jobs))) return say(training.error());
     reload_times.add(ms_since(reload));
     ++totals.reloads;
     settled = training.steps() + 1;
@@ -114,12 +116,12 @@ bool run_frames(const Arguments &arguments, Plugin &plugin, engine::JobSystem &j
 }
 
 /// Limits that are too small, by a little and by much: a sentence, the library's or the host's, and nothing left.
-bool limit_is_an_error(Plugin &plugin, engine::JobSystem &jobs, int64_t enough) {
+bool limit_is_an_error(Plugin &plugin, const gsc_context_options &options, int64_t enough) {
   for (const int64_t tenths : {9, 8, 7, 6, 5}) {
     engine::MemoryBudget small(enough * tenths / 10);
     {
       Training training(small.hooks());
-      if (training.open(plugin.library.api, options_for(jobs))) return say("the limit of memory was not noticed");
+      if (training.open(plugin.library.api, options)) return say("the limit of memory was not noticed");
       std::printf("with %lld KiB: %s\n", static_cast<long long>(small.limit() / 1024), training.error());
       if (std::strstr(training.error(), "memory") == nullptr) return say("the limit of memory was not named");
     }
@@ -157,11 +159,12 @@ bool check(const Arguments &arguments, Plugin &plugin, engine::JobSystem &jobs, 
            const Training &training, const Totals &totals) {
   if (totals.counted == 0 && arguments.reload_every != 1) return say("no frame was looked at for allocations");
   if (totals.requests != 0) return say("a frame has allocated");
-  if (jobs.parallel_fors() <= totals.frames) return say("the library has not used the job system");
+  if (!arguments.cuda && jobs.parallel_fors() <= totals.frames) return say("the library has not used the job system");
   if (arguments.reload_every > 0 && totals.reloads == 0) return say("there was no reload");
   if (training.skipped() == 0) return say("no step was skipped, although the scale began too high");
   if (!(training.loss() < 0.25 * totals.first_loss)) return say("the loss has not fallen");
-  return limit_is_an_error(plugin, jobs, memory.peak()) && equals_plain_run(plugin.library.api, training);
+  return limit_is_an_error(plugin, options_for(arguments, jobs), memory.peak()) &&
+         equals_plain_run(plugin.library.api, training);
 }
 
 bool run(const Arguments &arguments) {
@@ -171,7 +174,7 @@ bool run(const Arguments &arguments) {
   Totals totals;
   Training training(memory.hooks());
   if (!plugin.load()) return false;
-  bool ok = training.open(plugin.library.api, options_for(jobs)) || say(training.error());
+  bool ok = training.open(plugin.library.api, options_for(arguments, jobs)) || say(training.error());
   ok = ok && run_frames(arguments, plugin, jobs, memory, training, totals);
   if (ok) {
     std::printf("\n%lld steps in %lld frames of %.1f ms for training, %lld skipped, %lld reloads; scale %g\n",
@@ -198,8 +201,8 @@ int main(int argc, char **argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
     const char *value = i + 1 < argc ? argv[i + 1] : nullptr;
-    if (name == "--check") {
-      arguments.check = true;
+    if (name == "--check" || name == "--cuda") {
+      (name == "--check" ? arguments.check : arguments.cuda) = true;
       continue;
     }
     ++i;
@@ -216,7 +219,7 @@ int main(int argc, char **argv) {
     } else {
       std::fprintf(stderr,
                    "usage: engine [--library FILE] [--steps N] [--budget-us N] [--reload-every FRAMES] "
-                   "[--memory-kib N] [--check]\n");
+                   "[--memory-kib N] [--cuda] [--check]\n");
       return 2;
     }
   }

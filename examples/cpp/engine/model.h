@@ -58,7 +58,9 @@ class Model {
     const gsc_tensor weights = GSC_TENSOR_INIT(arrays_->halfs[layer] + first, kCount, GSC_FP16);
     const gsc_tensor grads = GSC_TENSOR_INIT(arrays_->grads[layer] + first, kCount, GSC_FP16);
     const gsc_tensor exact = GSC_TENSOR_INIT(arrays_->exact, kCount, GSC_FP32);
-    const gsc_status status = library.api->ops_cast(library.context, &weights, &exact, 1, nullptr);
+    gsc_status status = library.api->ops_cast(library.context, &weights, &exact, 1, nullptr);
+    float scale;  // reading it waits for a GPU
+    if (status == GSC_OK) status = library.api->scaler_get_scale_sync(scaler, &scale, nullptr);
     if (status != GSC_OK) return status;
     for (int64_t i = 0; i < kCount; ++i) {
       const float error = arrays_->exact[i] - 0.5F * std::sin(static_cast<float>(layer * kWeights + first + i));

@@ -111,7 +111,8 @@ bool Training::step_slice(int64_t bytes) {
   const gsc_api &gsc = *library_.api;
   int64_t left = 0;
   if (!ok(gsc.scaler_step_slice(scaler_, optimizer_, bytes, &left, nullptr))) return false;
-  if (left > 0) return true;
+  // Reading the scale waits for a GPU, so that the slice's time is the GPU's.
+  if (left > 0) return ok(gsc.scaler_get_scale_sync(scaler_, &scale_, nullptr));
   if (!ok(gsc.scaler_update(scaler_, nullptr)) || !ok(gsc.scaler_get_scale_sync(scaler_, &scale_, nullptr)) ||
       !ok(gsc.optimizer_get_steps_sync(optimizer_, nullptr, &skipped_, nullptr))) {
     return false;

@@ -104,7 +104,8 @@ enum class CpuTarget : int32_t {
   best = GSC_CPU_BEST,
   baseline = GSC_CPU_BASELINE,
   avx2 = GSC_CPU_AVX2,
-  avx512 = GSC_CPU_AVX512
+  avx512 = GSC_CPU_AVX512,
+  neon_bf16 = GSC_CPU_NEON_BF16
 };
 
 }  // namespace gradscaler

@@ -4,6 +4,7 @@
 // captures, and the call that is to fail.
 #ifndef GRADSCALER_TESTS_CUDA_SHIM_FAKE_STATE_H
 #define GRADSCALER_TESTS_CUDA_SHIM_FAKE_STATE_H
+#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <map>
@@ -64,7 +65,7 @@ struct State {
   std::set<cudaMemPool_t> pools;
   CUctx_st primary[kDevices] = {{0, 0}, {1, 0}};
   bool has_pools = true;
-  bool host_page_tables = false;
+  bool host_page_tables = std::getenv("EMULATED_HOST_PAGE_TABLES") != nullptr;
   int64_t mapping_distance = 0;     ///< from the address of pinned memory to its address on a device
   bool capturing = false;           ///< every stream
   std::set<cudaStream_t> captured;  ///< these streams
