@@ -44,8 +44,12 @@ Training::Cut Training::lists_of(int threads, std::span<const int64_t> counts) c
   if (copy_) copy.emplace(ctx, cut(*copy_, counts));
   std::vector<TensorList> state;
   std::vector<TensorListRef> state_refs;
-  for (const gradscaler::Tensor &slot : state_) {
-    state.emplace_back(ctx, cut(slot, counts));
+  // Where a slot has numbers per tensor, which are no arrays here, the library makes all state.
+  const OptimizerKind kind = recipe_.options.kind;
+  const bool has_numbers = kind == OptimizerKind::adamw_schedule_free || kind == OptimizerKind::sgd_schedule_free ||
+                           kind == OptimizerKind::novograd;
+  for (std::size_t i = 0; i < state_.size() && !has_numbers; ++i) {
+    state.emplace_back(ctx, cut(state_[i], counts));
     state_refs.emplace_back(state.back().get());
   }
   Optimizer optimizer(ctx, recipe_.options, params, grads, copy ? TensorListRef(*copy) : TensorListRef(), state_refs);
