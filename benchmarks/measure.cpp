@@ -137,6 +137,12 @@ void add_sweep(const std::string &name, const PointBody &body) {
   }
 }
 
+void add_two_sizes(const std::string &name, const PointBody &body) {
+  for (const int threads : the_settings.threads) {
+    for (const int log2 : {20, the_settings.log2_bytes.back()}) add_point(name, threads, log2, Pages::usual, body);
+  }
+}
+
 void add_huge(const std::string &name, const PointBody &body) {
   for (const int threads : the_settings.threads) {
     add_point("huge/" + name, threads, the_settings.log2_bytes.back(), Pages::huge, body);

@@ -93,6 +93,8 @@ using PointBody = std::function<void(benchmark::State &, const Point &)>;
 void add_threads(const std::string &name, const PointBody &body);
 /// Registers `name`/threads:<t>/log2_bytes:<b> for every number of threads and every size of the settings.
 void add_sweep(const std::string &name, const PointBody &body);
+/// As add_sweep, at two sizes: where all arrays fit in a second-level cache, and the largest.
+void add_two_sizes(const std::string &name, const PointBody &body);
 /// Registers huge/`name` for every number of threads at the largest size, with all arrays and references in huge pages.
 void add_huge(const std::string &name, const PointBody &body);
 

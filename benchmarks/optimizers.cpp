@@ -135,8 +135,9 @@ void slices(benchmark::State &state, int threads, const Recipe &recipe, int64_t 
 }
 
 void add_step(const Recipe &recipe, const Layout &layout) {
-  add_sweep(std::string("step/") + recipe.name + "/" + layout.name,
-            [=](benchmark::State &state, const Point &point) { step(state, point, recipe, layout); });
+  const auto add = recipe.name == kAdamw.name ? add_sweep : add_two_sizes;
+  add(std::string("step/") + recipe.name + "/" + layout.name,
+      [=](benchmark::State &state, const Point &point) { step(state, point, recipe, layout); });
 }
 
 }  // namespace

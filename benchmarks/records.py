@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads and writes the numbers of a benchmark run: Google Benchmark's JSON, and cpu.json.xz, which is committed.
 
-cpu.json has one line for a benchmark with a number of threads. Under "by_size" a counter is a list with a number for
-each of the "sizes", the log2 of the bytes that the call touches; under "single" it is a number. A list in place of a
-number has one for each run. `vs_X` is left out where GBps / X_GBps or X_us / us gives the same two decimals. Not kept
-are medians within a run, times that follow from GB/s, and the machine's name.
+cpu.json has one line for a benchmark with a number of threads. Under "by_size" it has the GB/s of the call itself for
+each of the "sizes", the log2 of the bytes that the call touches, to three digits; under "single" all counters, for the
+largest size, which ends the name, or for the only one. A list in place of a number has one for each run. `vs_X` is left
+out where GBps / X_GBps or X_us / us gives the same two decimals. Not kept are medians within a run, times that follow
+from GB/s, and the machine's name.
 """
 import json
 import lzma
@@ -24,8 +25,8 @@ def canonical(name):
     return key, int(options.get("threads", 1)), int(options["log2_bytes"]) if "log2_bytes" in options else None
 
 
-def rounded(value):
-    value = float(f"{value:.4g}")
+def rounded(value, digits=4):
+    value = float(f"{value:.{digits}g}")
     return int(value) if value == int(value) else value
 
 
@@ -53,18 +54,21 @@ def one_or_all(values):
 
 
 def pack(runs):
-    """Lines with several sizes and lines without a size, of runs [(line, log2 of bytes or None, numbers)]."""
+    """Lines with GB/s by size and lines with all counters, of runs [(line, log2 of bytes or None, numbers)]."""
     lines = {}
     for line, log2, numbers in runs:
-        lines.setdefault(line, {}).setdefault(log2, []).append(kept(numbers, log2 is not None))
+        lines.setdefault(line, {}).setdefault(log2, []).append(numbers)
     by_size, single = {}, {}
     for line, sizes in lines.items():
-        names = dict.fromkeys(name for runs in sizes.values() for run in runs for name in run)
-        columns = {name: [one_or_all([run.get(name) for run in runs]) for runs in sizes.values()] for name in names}
-        if None in sizes:
-            single[line] = {name: values[0] for name, values in columns.items()}
-        else:
-            by_size[line] = {"sizes": list(sizes), **columns}
+        largest = max((size for size in sizes if size is not None), default=None)
+        for size, found in sizes.items():
+            if size != largest and all("GBps" in run for run in found):
+                by_size.setdefault(line, {})[size] = one_or_all([rounded(run["GBps"], 3) for run in found])
+                continue
+            found = [kept(run, size is not None) for run in found]
+            names = dict.fromkeys(name for run in found for name in run)
+            single[line if size is None else f"{line} {size}"] = {
+                name: one_or_all([run.get(name) for run in found]) for name in names}
     return by_size, single
 
 
@@ -83,21 +87,24 @@ def opened(path, mode="rt"):
     return lzma.open(path, mode) if path.suffix == ".xz" else path.open(mode)
 
 
+def name_of(line):
+    """Google Benchmark's name of "check/fp16 2" or "check/fp16 2 28"."""
+    key, threads, *log2 = line.split()
+    return f"{key}/threads:{threads}" + "".join(f"/log2_bytes:{size}" for size in log2)
+
+
 def load(path):
     """A run as Google Benchmark writes it, from its file or from cpu.json.xz."""
     with opened(path) as file:
         raw = json.load(file)
     if "single" not in raw:
         return raw
-    raw["benchmarks"] = []
-    for line, columns in raw.pop("by_size").items():
-        key, threads = line.rsplit(" ", 1)
-        for i, log2 in enumerate(columns.pop("sizes", raw["sizes"])):
-            raw["benchmarks"] += [{"name": f"{key}/threads:{threads}/log2_bytes:{log2}", **run}
-                                  for run in unpack({k: v[i] for k, v in columns.items()})]
+    sizes, raw["benchmarks"] = raw["sizes"], []
+    for line, numbers in raw.pop("by_size").items():
+        for size, number in numbers.items() if isinstance(numbers, dict) else zip(sizes, numbers, strict=True):
+            raw["benchmarks"] += [{"name": name_of(f"{line} {size}"), **run} for run in unpack({"GBps": number})]
     for line, columns in raw.pop("single").items():
-        key, threads = line.rsplit(" ", 1)
-        raw["benchmarks"] += [{"name": f"{key}/threads:{threads}", **run} for run in unpack(columns)]
+        raw["benchmarks"] += [{"name": name_of(line), **run} for run in unpack(columns)]
     if "peers" in raw:
         cases = raw["peers"]["cases"].items()
         raw["peers"]["cases"] = [{"model": line.split()[0], "threads": int(line.split()[1]), **run}
@@ -117,10 +124,8 @@ def text(context, runs, peers):
     names = [canonical(run["name"]) for run in runs]
     by_size, single = pack([(f"{key} {threads}", log2, run)
                             for (key, threads, log2), run in zip(names, runs, strict=True)])
-    sizes = max((columns["sizes"] for columns in by_size.values()), key=len, default=[])
-    for columns in by_size.values():
-        if columns["sizes"] == sizes:
-            del columns["sizes"]
+    sizes = max(map(list, by_size.values()), key=len, default=[])
+    by_size = {line: list(numbers.values()) if list(numbers) == sizes else numbers for line, numbers in by_size.items()}
     out = (f'{{"context": {json.dumps(context)},\n"sizes": {json.dumps(sizes)},\n'
            f'"by_size": {{\n{lines_of(by_size)}\n}},\n"single": {{\n{lines_of(single)}\n}}')
     if peers:

@@ -120,7 +120,7 @@ def measure(name, rounds, seconds):
                     act()  # Once unmeasured, which finds the gradients where they are now.
                 begin = time.perf_counter()
                 act()
-                found[case][side.name].append(round((time.perf_counter() - begin) * 1e3, 4))
+                found[case][side.name].append(records.rounded((time.perf_counter() - begin) * 1e3))
         if time.perf_counter() > end and round_number >= 2:
             break
     return found

@@ -54,8 +54,19 @@ Training::Cut Training::lists_of(int threads, std::span<const int64_t> counts, i
     state.emplace_back(ctx, tensors(slot));
     state_refs.emplace_back(state.back().get());
   }
+  const auto each = static_cast<size_t>(recipe_.numbers);
+  std::vector<double> numbers(each * static_cast<size_t>(params.get_count()));
+  if (each > 0) {
+    std::vector<gradscaler::Tensor> slot;
+    for (size_t i = 0; i < numbers.size(); i += each) {
+      slot.push_back(gradscaler::tensor(std::span(numbers).subspan(i, each)));
+    }
+    state.emplace_back(ctx, slot);
+    state_refs.emplace_back(state.back().get());
+  }
   Optimizer optimizer(ctx, recipe_.options, params, grads, copy ? TensorListRef(*copy) : TensorListRef(), state_refs);
-  return {std::move(params), std::move(grads), std::move(copy), std::move(state), std::move(optimizer)};
+  return {std::move(params),  std::move(grads), std::move(copy),
+          std::move(numbers), std::move(state), std::move(optimizer)};
 }
 
 }  // namespace bench

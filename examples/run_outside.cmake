@@ -15,6 +15,6 @@ function(run)
   endif()
 endfunction()
 
-run(gzip -d digits.csv.gz)
+run(${CMAKE_COMMAND} -E tar xf digits.tar.bz2)
 include(${COMMANDS})
 file(REMOVE_RECURSE ${folder})

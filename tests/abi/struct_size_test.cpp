@@ -4,6 +4,7 @@
 // filled in are written to that size and no further. What the fields mean is tested elsewhere.
 #include <array>
 #include <functional>
+#include <type_traits>
 
 #include "tests/support/trainer.h"
 
@@ -59,6 +60,19 @@ class StructSize : public ::testing::Test {
   Trainer trainer_{context_, {.options = optimizer_options(GSC_ADAMW), .counts = {4}}};
   Scaler scaler_ = make_scaler(context_, scaler_options());
 };
+
+// They take the size as an argument, which check_output leaves in the struct.
+template <typename Struct, typename... Kind>
+auto with_the_size_in(gsc_status (*init)(Struct *, uint32_t, Kind...), std::type_identity_t<Kind>... kind) {
+  return [=](Struct *out) { return init(out, out != nullptr ? out->struct_size : sizeof *out, kind...); };
+}
+
+TEST_F(StructSize, OfInitFunctions) {
+  check_output<gsc_context_options>(with_the_size_in(gsc_context_options_init));
+  check_output<gsc_scaler_options>(with_the_size_in(gsc_scaler_options_init, GSC_PRESET_TORCH));
+  check_output<gsc_scaler_options>(with_the_size_in(gsc_scaler_options_init, GSC_PRESET_MEGATRON));
+  check_output<gsc_optimizer_options>(with_the_size_in(gsc_optimizer_options_init, GSC_LION));
+}
 
 TEST_F(StructSize, LastError) {
   check_output<gsc_error>([](gsc_error *out) { return gsc_error_get_last(out); });

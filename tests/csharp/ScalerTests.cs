@@ -11,43 +11,6 @@ namespace Gradscaler.Tests
   public class ScalerTests
   {
     [Test]
-    public void EveryKindSteps()
-    {
-      foreach (OptimizerKind kind in Enum.GetValues(typeof(OptimizerKind)))
-      {
-        using (var w = new World(1))
-        using (var optimizer = new Optimizer(w.Context, new OptimizerOptions(kind), w.Params, w.Grads))
-        {
-          w.Weights[0] = 1;
-          w.Gradients[0] = 0.5f;
-          optimizer.Step();
-          Assert.That(w.Weights[0], Is.LessThan(1), kind.ToString());
-        }
-      }
-    }
-
-    [Test]
-    public void Evaluating()
-    {
-      var options = new OptimizerOptions(OptimizerKind.SgdScheduleFree) { Lr = 1, EmaDecay = 0.5 };
-      using (var w = new World(1))
-      using (var averaging = new Optimizer(w.Context, options, w.Params, w.Grads))
-      {
-        w.Gradients[0] = 1;
-        averaging.Step();
-        averaging.Step();
-        Assert.That(averaging.StateName(averaging.StateCount - 1), Is.EqualTo("ema"));
-        float weight = w.Weights[0];
-        averaging.SetEvaluating(true);
-        Assert.That(averaging.Evaluating, Is.EqualTo(1));
-        Assert.That(w.Weights[0], Is.Not.EqualTo(weight));
-        Assert.Throws<BadStateException>(() => averaging.Step());
-        averaging.SetEvaluating(false);
-        Assert.That(w.Weights[0], Is.EqualTo(weight));
-      }
-    }
-
-    [Test]
     public void OverflowSkipsAndBacksOff()
     {
       using (var w = new World(5))
@@ -227,6 +190,9 @@ namespace Gradscaler.Tests
         Assert.That(() => grads.SetPresent(new[] { true }), Throws.TypeOf<InvalidArgumentException>());
         optimizer.SetTensorSteps(new[] { 5L, 3L });
         Assert.That(optimizer.GetTensorSteps(), Is.EqualTo(new[] { 5L, 3L }));
+        optimizer.SetOffsets(new[] { 64L, 32L });
+        Assert.Throws<InvalidArgumentException>(() => optimizer.SetOffsets(new[] { 64L, 33L }));
+        Assert.That(optimizer.Evaluating, Is.EqualTo(0));
         Assert.That(optimizer.GetStepsApplied(), Is.EqualTo(5));
       }
     }

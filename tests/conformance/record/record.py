@@ -76,8 +76,8 @@ def main():
     recorded = []
     for case, options, seeds, steps in system.CASES:
         for seed in seeds:
-            # The extremes go on to the ends of the range; of random overflows 100 growth intervals are enough.
-            enough = steps if seed < 2 else max(500, 100 * options.get("growth_interval", 2000))
+            # The extremes go on to the ends of the range; of random overflows 40 growth intervals are enough.
+            enough = steps if seed < 2 else max(300, 40 * options.get("growth_interval", 2000))
             overflows = pattern(seed, min(steps, enough))
             scales = system.trajectory(dict(options), overflows)
             scales = scales[: comparable(scales)]

@@ -14,38 +14,6 @@ import org.junit.jupiter.api.Test;
 /** That every method reaches the function it is named after, with its arguments in order. */
 class ScalerTest {
   @Test
-  void everyKindSteps() {
-    for (OptimizerKind kind : OptimizerKind.values()) {
-      try (World w = new World(1);
-          Optimizer optimizer = new Optimizer(w.context, new OptimizerOptions(kind), w.params, w.grads)) {
-        w.weights.floats().put(0, 1);
-        w.gradients.floats().put(0, 0.5f);
-        optimizer.step();
-        assertTrue(w.weights.floats().get(0) < 1, kind::toString);
-      }
-    }
-  }
-
-  @Test
-  void evaluating() {
-    try (World w = new World(1);
-        Optimizer averaging = new Optimizer(w.context, OptimizerOptions.sgdScheduleFree().lr(1).emaDecay(0.5), w.params,
-            w.grads)) {
-      w.gradients.floats().put(0, 1);
-      averaging.step();
-      averaging.step();
-      assertEquals("ema", averaging.stateName(averaging.stateCount() - 1));
-      final float weight = w.weights.floats().get(0);
-      averaging.setEvaluating(true);
-      assertEquals(1, averaging.evaluating());
-      assertNotEquals(weight, w.weights.floats().get(0));
-      assertThrows(BadStateException.class, averaging::step);
-      averaging.setEvaluating(false);
-      assertEquals(weight, w.weights.floats().get(0));
-    }
-  }
-
-  @Test
   void overflowSkipsAndBacksOff() {
     try (World w = new World(5)) {
       w.fill(0.5f);
@@ -213,6 +181,9 @@ class ScalerTest {
         assertThrows(InvalidArgumentException.class, () -> grads.setPresent(true));
         optimizer.setTensorSteps(5, 3);
         assertArrayEquals(new long[] {5, 3}, optimizer.tensorSteps());
+        optimizer.setOffsets(64, 32);
+        assertThrows(InvalidArgumentException.class, () -> optimizer.setOffsets(64, 33));
+        assertEquals(0, optimizer.evaluating());
         assertEquals(5, optimizer.stepsApplied());
       }
     }
