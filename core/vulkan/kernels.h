@@ -43,7 +43,8 @@ namespace gsc::vulkan {
   X(kMomentsCoded, moments_coded, ApplyArgs)                                                                     \
   X(kElementwise, elementwise, ElementwiseArgs) /* Work: a part of a chunk of dst */                             \
   X(kConversion, conversion, StateConversion)   /* Work: as many groups of 32 as fit into a workgroup */         \
-  X(kDiagnose, diagnose, DiagnoseArgs)          /* Work: a chunk */
+  X(kDiagnose, diagnose, DiagnoseArgs)          /* Work: a chunk */                                              \
+  X(kCopy, copy, CopyArgs)                      /* Work: kCopyBytes, of any bytes */
 
 enum class Kernel : int32_t {
 #define GSC_ENUMERATOR(enumerator, file, args) enumerator,
@@ -196,5 +197,14 @@ struct DiagnoseArgs {
   ChunkDiagnosis *out;  ///< one per chunk
   int64_t *histogram;   ///< GSC_EXPONENT_BINS per tensor, zeroed before; NULL: none
 };
+
+/// Bytes from one place to another that it does not overlap, both at any address: what is in bytes of the caller's has no
+/// VkBuffer. Mostly aligned.
+struct CopyArgs {
+  const uint8_t *from;
+  uint8_t *to;
+  int64_t bytes;
+};
+inline constexpr int64_t kCopyBytes = 16384;
 
 }  // namespace gsc::vulkan
