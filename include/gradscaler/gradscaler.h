@@ -14,7 +14,7 @@
  * device. The scale, the decision to skip and the counters stay in device memory until you ask for them.
  *
  * Four objects do the work:
- *   gsc_context      a device: the CPU, or CUDA device n
+ *   gsc_context      a device: the CPU, or a GPU through CUDA or Vulkan
  *   gsc_tensor_list  your buffers, validated once and used in every step
  *   gsc_optimizer    AdamW, SGD or another kind, over a list of parameters and a list of gradients
  *   gsc_scaler       the scale, its policy, counters and history
@@ -67,7 +67,8 @@
  *     unless a comment says otherwise. No call prints or aborts.
  *   - Parameters come in the order object, inputs, outputs, stream.
  *   - `stream` is the CUDA stream (cudaStream_t or CUstream) on which the work is enqueued, NULL for the default
- *     stream. The CPU ignores it, and the work is done when the call returns.
+ *     stream. For Vulkan it is a command buffer: see gsc_vulkan_device. The CPU ignores it, and the work is done when the
+ *     call returns.
  *   - Work on a scaler, list or optimizer runs on the device in the order of your calls, also on several streams. You
  *     order your own kernels. In a graph capture, work waits for earlier work of the same capture only: you order the
  *     graph with all other work.
@@ -1182,7 +1183,8 @@ GSC_API gsc_status gsc_scaler_set_scale(gsc_scaler *scaler, float scale, gsc_str
  * The host does not wait in these calls. Only a list's first call with the scaler allocates. Calls without a list, and
  * the reports of any list, take a stream of the scaler's device. A graph captured over several devices must contain
  * whole iterations, and must begin by making the other streams wait for the first. As on one device, each list is
- * skipped and clipped separately. All contexts must be of one kind, CPU or CUDA.
+ * skipped and clipped separately. All contexts must be of one kind, CPU or CUDA. On Vulkan all lists of a
+ * scaler are in its context.
  * ------------------------------------------------------------------------------------------------------------ */
 
 /**
@@ -1223,21 +1225,25 @@ enum {
   /** The host's processors. */
   GSC_DEVICE_CPU = 0,
   /** An NVIDIA GPU. */
-  GSC_DEVICE_CUDA = 1
+  GSC_DEVICE_CUDA = 1,
+  /** A GPU of any maker, through Vulkan: see gsc_vulkan_device. */
+  GSC_DEVICE_VULKAN = 2
 };
 
-/** Number of devices of a kind: 1 for the CPU; for CUDA, 0 with GSC_OK without a driver or if built without CUDA. */
+/**
+ * Number of devices of a kind: 1 for the CPU; for CUDA and Vulkan, 0 with GSC_OK without a driver or if built without it.
+ */
 GSC_API gsc_status gsc_device_get_count(int32_t device_type, int32_t *out_count);
 
 /** Description of a device. */
 typedef struct gsc_device_info {
   uint32_t struct_size;
-  /** GSC_DEVICE_CPU or GSC_DEVICE_CUDA. */
+  /** GSC_DEVICE_*. */
   int32_t device_type;
   int32_t device_index;
-  /** CPU: threads this process may run on. CUDA: number of multiprocessors. */
+  /** CPU: threads this process may run on. CUDA: number of multiprocessors. Vulkan: 0, it does not tell. */
   int32_t units;
-  /** CPU: GSC_CPU_*, the best usable one. CUDA: 10 * major + minor compute capability. */
+  /** CPU: GSC_CPU_*, the best usable one. CUDA: 10 * major + minor compute capability. Vulkan: 10 * major + minor. */
   int32_t level;
   int32_t reserved;
   /** Memory of the device in bytes; 0 if unknown. */
@@ -1300,14 +1306,49 @@ enum {
   GSC_CONTEXT_USE_CURRENT = 1
 };
 
+/** Locks or unlocks something of yours. Exceptions are dropped. */
+typedef void (*gsc_lock_fn)(void *user);
+
+/**
+ * Your Vulkan device, for gsc_context_options.vulkan: handles of vulkan.h, which this header does not include. All must
+ * outlive the context and its objects. docs/reference/vulkan.md has the features it must be created with.
+ *
+ * On such a context tensors are VkDeviceAddress (cast to a pointer), and a stream is a VkCommandBuffer in the recording
+ * state, outside of a render pass, of a family with compute. Calls record their work, and never submit, wait or allocate
+ * once their kernels have been compiled, at their first use. A command buffer may be submitted many times, but the work of
+ * one context must run in one order: you order it as you order your own dispatches. Stream NULL, also of functions whose
+ * name ends in _sync: the library records and submits to `queue`.
+ */
+typedef struct gsc_vulkan_device {
+  uint32_t struct_size;
+  /** Of `queue`; it has compute. */
+  uint32_t queue_family;
+  /** VkInstance, of version 1.2 at least. */
+  void *instance;
+  /** VkPhysicalDevice. */
+  void *physical_device;
+  /** VkDevice. */
+  void *device;
+  /** VkQueue. */
+  void *queue;
+  /** PFN_vkGetInstanceProcAddr. The library calls no other loader. */
+  void *get_instance_proc_addr;
+  /** The VkPhysicalDeviceFeatures2 chain that the device was created with; NULL: all features that it supports. */
+  const void *enabled_features;
+  /** Called around vkQueueSubmit. NULL, both: no one else uses `queue` during calls that submit. */
+  gsc_lock_fn lock;
+  gsc_lock_fn unlock;
+  void *lock_user;
+} gsc_vulkan_device;
+
 /** Options of a context. Start from GSC_CONTEXT_OPTIONS_INIT or gsc_context_options_init. */
 struct gsc_context_options {
   uint32_t struct_size;
   /** GSC_CONTEXT_* bits. */
   uint32_t flags;
-  /** GSC_DEVICE_CPU or GSC_DEVICE_CUDA. */
+  /** GSC_DEVICE_*. */
   int32_t device_type;
-  /** CUDA device number; 0 for the CPU. */
+  /** Number of the CUDA or Vulkan device; 0 for the CPU, and not read if `vulkan` is not NULL. */
   int32_t device_index;
   /** CPU threads per call, including the calling one, 0..1024. 0: one per processor of this process. 1: no pool. */
   int32_t num_threads;
@@ -1329,11 +1370,13 @@ struct gsc_context_options {
    * must outlive the context and its objects. NULL: cudaMalloc, and a pool of the library's for scratch.
    */
   void *device_pool;
+  /** Vulkan: your device, read before the call returns. NULL: the library opens device_index by the system's loader. */
+  const gsc_vulkan_device *vulkan;
 };
 
 /** The CPU with all its threads. Equals what gsc_context_options_init writes. */
 #define GSC_CONTEXT_OPTIONS_INIT \
-  { (uint32_t)sizeof(gsc_context_options), 0, GSC_DEVICE_CPU, 0, 0, GSC_CPU_BEST, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { (uint32_t)sizeof(gsc_context_options), 0, GSC_DEVICE_CPU, 0, 0, GSC_CPU_BEST, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** Writes the defaults. Same contract as gsc_optimizer_options_init. */
 GSC_API gsc_status gsc_context_options_init(gsc_context_options *options, uint32_t struct_size);
