@@ -139,10 +139,12 @@ void Recorder::close() noexcept {
 
 void Recorder::wait_for(Slot &slot, const char *what) {
   if (!slot.pending) return;
-  slot.pending = false;  // also if it fails: a lost device ends nothing more
   const Functions &f = device.functions();
-  GSC_VK_CALL(what, f, WaitForFences, device.get(), 1, &slot.fence, VK_TRUE, UINT64_MAX);
+  const VkResult result = f.WaitForFences(device.get(), 1, &slot.fence, VK_TRUE, UINT64_MAX);
+  if (result == VK_ERROR_DEVICE_LOST) slot.pending = false;  // it will not end
+  vulkan::check(result, what, "vkWaitForFences");
   GSC_VK_CALL(what, f, ResetFences, device.get(), 1, &slot.fence);
+  slot.pending = false;
 }
 
 void Recorder::wait(const char *what) {
