@@ -154,15 +154,18 @@ void Recorder::wait(const char *what) {
 
 Recording::Recording(Recorder &recorder, gsc_stream stream, const char *what)
     : recorder_(recorder), lock_(recorder.mutex), what_(what), commands_(static_cast<VkCommandBuffer>(stream)) {
+  if (commands_ == nullptr) slot_ = &recorder.slots[recorder.next];
+}
+
+void Recording::begin() {
   if (commands_ != nullptr) return;
-  slot_ = &recorder.slots[recorder.next];
-  recorder.next = (recorder.next + 1) % static_cast<int32_t>(std::size(recorder.slots));
-  recorder.wait_for(*slot_, what);
-  commands_ = slot_->commands;
+  recorder_.wait_for(*slot_, what_);
   VkCommandBufferBeginInfo info{};
   info.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
   info.flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
-  GSC_VK_CALL(what, functions(), BeginCommandBuffer, commands_, &info);
+  GSC_VK_CALL(what_, functions(), BeginCommandBuffer, slot_->commands, &info);
+  commands_ = slot_->commands;
+  recorder_.next = (recorder_.next + 1) % static_cast<int32_t>(std::size(recorder_.slots));
 }
 
 uint64_t Recording::send(const void *data, int64_t bytes) {
@@ -185,7 +188,7 @@ void Recording::add(Kernel kernel, int64_t work, int32_t threads, int32_t specia
 
 uint64_t Recording::scratch(int64_t bytes) {
   if (bytes > recorder_.scratch_bytes) {
-    const int64_t larger = std::max(bytes, 2 * recorder_.scratch_bytes);
+    const int64_t larger = std::max({bytes, 2 * recorder_.scratch_bytes, int64_t{65536}});
     recorder_.scratch = recorder_.memory.take(larger);
     recorder_.scratch_bytes = larger;
   }
@@ -202,6 +205,7 @@ void Recording::memory_barrier(VkPipelineStageFlags to, VkAccessFlags access) {
 }
 
 void Recording::barrier() {
+  begin();
   memory_barrier(VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
                  VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT);
 }

@@ -70,7 +70,7 @@ struct Recorder {
   Block staging;  ///< between the host and tensors
 };
 
-/// One call's recording. Everything that can fail comes before the first command, or fails as a whole at the end.
+/// One call's recording. What can fail comes before the first command, or is the submission of all at the end.
 class Recording {
  public:
   Recording(Recorder &recorder, gsc_stream stream, const char *what);
@@ -87,7 +87,7 @@ class Recording {
   uint64_t send(const void *data, int64_t bytes);
   /// At least so much scratch memory, from now on.
   uint64_t scratch(int64_t bytes);
-  /// Commands, in their order.
+  /// Commands, in their order. The first is a barrier.
   void barrier();
   void update(uint64_t address, const void *data, int64_t bytes);
   void fill_zero(uint64_t address, int64_t bytes);
@@ -104,6 +104,7 @@ class Recording {
     uint32_t groups;
   };
   void add(Kernel kernel, int64_t work, int32_t threads, int32_t special, const void *arguments, int64_t bytes);
+  void begin();
   void memory_barrier(VkPipelineStageFlags to, VkAccessFlags access);
   const Functions &functions() const { return recorder_.device.functions(); }
 

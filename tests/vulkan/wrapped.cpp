@@ -7,10 +7,10 @@ namespace {
 Wrapped *current = nullptr;
 
 template <typename F>
-F *real(const char *name) {
+F real(const char *name) {
   PFN_vkVoidFunction found = vkGetDeviceProcAddr(vulkan_device()->device, name);
   if (found == nullptr) found = vkGetInstanceProcAddr(vulkan_device()->instance, name);
-  return reinterpret_cast<F *>(found);
+  return reinterpret_cast<F>(found);
 }
 
 constexpr bool begins_with(const char *name, const char *word) {
@@ -24,19 +24,19 @@ constexpr bool begins_with(const char *name, const char *word) {
 template <typename F, const char *name>
 struct StandIn;
 template <typename R, typename... Args, const char *name>
-struct StandIn<R(VKAPI_PTR)(Args...), name> {
+struct StandIn<R(VKAPI_PTR *)(Args...), name> {
   static VKAPI_ATTR R VKAPI_CALL call(Args... args) {
     constexpr bool makes = begins_with(name, "vkCreate") || begins_with(name, "vkAllocateMemory");
     if constexpr (std::is_same_v<R, VkResult>) {
       if (current->fails(name)) return current->error();
-      const VkResult result = real<R(VKAPI_PTR)(Args...)>(name)(args...);
+      const VkResult result = real<R(VKAPI_PTR *)(Args...)>(name)(args...);
       if (makes && result == VK_SUCCESS) ++current->live;
       return result;
     } else {
       if constexpr (begins_with(name, "vkDestroy") || begins_with(name, "vkFreeMemory")) {
         if (handle(args...)) --current->live;
       }
-      return real<R(VKAPI_PTR)(Args...)>(name)(args...);
+      return real<R(VKAPI_PTR *)(Args...)>(name)(args...);
     }
   }
   template <typename Device, typename Handle>
@@ -97,7 +97,7 @@ PFN_vkVoidFunction get_device(VkDevice device, const char *name) {
 #define GSC_TRY(function)                                                                                        \
   if (std::strcmp(name, kName##function) == 0) {                                                                 \
     return reinterpret_cast<PFN_vkVoidFunction>(                                                                 \
-        StandIn<std::remove_pointer_t<PFN_vk##function>, kName##function>::call);                                \
+        StandIn<PFN_vk##function, kName##function>::call);                                \
   }
   GSC_FOR_EACH_STAND_IN(GSC_TRY)
 #undef GSC_TRY
