@@ -25,17 +25,20 @@ namespace gsc::vulkan {
 """
 
 
-def with_includes(path):
-    def include(match):
-        return with_includes(path.parent / match[1])
-
-    return re.sub(r'^#include "(.*)"$', include, path.read_text(), flags=re.M)
+def with_includes(text):
+    return re.sub(r'^#include "(.*)"$', lambda m: with_includes((HERE / m[1]).read_text()), text, flags=re.M)
 
 
 def kernel_names(tree):
     text = (HERE / "kernels.h").read_text()
     names = re.findall(r"X\(k\w+, (\w+), \w+\)", text)
     return names
+
+
+def assemble(unit, constants, body):
+    translated = unit.text()
+    exact = [(HERE / "exact.glsl").read_text()] if "exact_" in translated else []
+    return "\n".join(["#version 460", (HERE / "memory.glsl").read_text(), *constants, *exact, translated, body])
 
 
 class Kernels:
@@ -60,12 +63,8 @@ class Kernels:
                 unit.entry(word)
         own = set(re.findall(r"const \w+ (k\w+) =", body))
         constants = [self.constant(unit, w) for w in sorted(words - own) if re.match("k[A-Z]", w)]
-        parts = ["#version 460", (HERE / "memory.glsl").read_text(), *filter(None, constants)]
-        translated = unit.text()
         self.in_memory |= unit.in_memory
-        if "exact_" in translated:
-            parts.append((HERE / "exact.glsl").read_text())
-        return "\n".join([*parts, translated, body])
+        return assemble(unit, filter(None, constants), body)
 
     def constant(self, unit, name):
         variable = self.tree.constants.get(name)
@@ -129,7 +128,8 @@ def main():
         names = kernel_names(tree)
         texts = [HEAD]
         for name in names:
-            words = compile_glsl(arguments, name, kernels.source(with_includes(HERE / f"{name}.comp")), folder)
+            body = with_includes((HERE / f"{name}.comp").read_text())
+            words = compile_glsl(arguments, name, kernels.source(body), folder)
             texts.append(array_text(name, words))
         texts.append(sizes_text(kernels.in_memory))
         rows = ",\n".join(f'    {{"{n}", {n}, static_cast<int32_t>(sizeof {n} / sizeof {n}[0])}}' for n in names)

@@ -370,23 +370,23 @@ GSC_HD double average_double(double average, double param, double weight) {
 
 // State in codes, split masters and stochastic rounding.
 
-GSC_HD float decode_slot(int32_t dtype, uint32_t code, uint32_t scale) {
-  if (dtype == GSC_FP32) return from_bits(code);
-  return with_state_code(dtype, [&](auto c) { return decltype(c)::decode(code, scale); });
+GSC_HD float decode_slot(int32_t state_dtype, uint32_t code, uint32_t scale) {
+  if (state_dtype == GSC_FP32) return from_bits(code);
+  return with_state_code(state_dtype, [&](auto c) { return decltype(c)::decode(code, scale); });
 }
 GSC_HD int32_t magnitude_of_slot(float x) { return finite_magnitude(x); }
-GSC_HD uint32_t scale_of_slot(int32_t dtype, uint32_t largest) {
-  if (!is_grouped(dtype)) return 0;
-  return with_state_code(dtype, [&](auto c) {
+GSC_HD uint32_t scale_of_slot(int32_t state_dtype, uint32_t largest) {
+  if (!is_grouped(state_dtype)) return 0;
+  return with_state_code(state_dtype, [&](auto c) {
     using C = decltype(c);
     if constexpr (C::kGrouped) return C::scale_for(largest);
     return uint32_t{0};
   });
 }
 /// `random`: 16 random bits, or kToNearest if the slot is rounded to nearest.
-GSC_HD uint32_t encode_slot(int32_t dtype, float x, uint32_t scale, uint32_t random, bool is_random) {
-  if (dtype == GSC_FP32) return to_bits(x);
-  return with_state_code(dtype, [&](auto c) {
+GSC_HD uint32_t encode_slot(int32_t state_dtype, float x, uint32_t scale, uint32_t random, bool is_random) {
+  if (state_dtype == GSC_FP32) return to_bits(x);
+  return with_state_code(state_dtype, [&](auto c) {
     using C = decltype(c);
     const uint32_t bias = is_random ? bias_of<C>(random) : kToNearest;
     return static_cast<uint32_t>(static_cast<typename C::Stored>(C::encode(x, scale, bias)));

@@ -106,6 +106,9 @@ class Function(Expressions):
     def parameters(self):
         return [c for c in self.node.get("inner", ()) if c.get("kind") == "ParmVarDecl"]
 
+    def is_written(self, parameter):
+        return self._direction(parameter, False) == "inout"
+
     def returns_reference(self):
         return self.node["type"]["qualType"].split("(")[0].rstrip().endswith("&")
 
