@@ -3,7 +3,7 @@
 // counts the step and updates the scaler.
 #include "step.glsl"
 
-void sweep_part(ApplyArgs a, StepInput scalars, Place place) {
+void sweep_part(const ApplyArgs a, const StepInput scalars, const Place place) {
   Arrays r;
   const int slots = last_slots(kSpecial);
   const int read_slots = all_slots(kSpecial);

@@ -11,7 +11,7 @@ shared int nan_count;
 shared int first_nonfinite;
 
 /// A group's sum of squares as if the tile were finite, and the bits of the largest magnitude.
-double sum_group(Tile tile, bool in_double, out uint64_t largest) {
+double sum_group(const Tile tile, bool in_double, out uint64_t largest) {
   largest = 0ul;
   double sum = 0.0lf;
   const int rows = rows_of(tile);
@@ -56,7 +56,7 @@ double sum_group(Tile tile, bool in_double, out uint64_t largest) {
   return sum;
 }
 
-void count_group(Tile tile, int offset, float inv_scale, double fp64_limit, inout Nonfinite found) {
+void count_group(const Tile tile, int offset, float inv_scale, double fp64_limit, inout Nonfinite found) {
   const int rows = rows_of(tile);
   const float limit = limit_float(tile.dtype, kSpecial != 0);
   for (int row = 0; row < rows; ++row) {
@@ -73,7 +73,7 @@ void count_group(Tile tile, int offset, float inv_scale, double fp64_limit, inou
   }
 }
 
-void scale_group(Tile tile, float inv_scale) {
+void scale_group(const Tile tile, float inv_scale) {
   const int rows = rows_of(tile);
   for (int row = 0; row < rows; ++row) {
     const uvec4 g = load_group(tile, row);
@@ -97,7 +97,7 @@ void scale_group(Tile tile, float inv_scale) {
   }
 }
 
-void look_at_chunk(CheckArgs a, int64_t chunk, float inv_scale) {
+void look_at_chunk(const CheckArgs a, int64_t chunk, float inv_scale) {
   const Place place = place_of_part(a.plan, chunk, 0);
   const Span data = span_of(a.plan.tensors, place.tensor, place.offset);
   Nonfinite found = Nonfinite(0, 0, 0x7fffffff, 0.0lf);
@@ -165,7 +165,7 @@ shared uint64_t counts[2][kMostThreads];
 shared int64_t first_chunks[kMostThreads];
 
 /// The totals of the list, by one workgroup.
-void join_list(CheckArgs a, float inv_scale) {
+void join_list(const CheckArgs a, float inv_scale) {
   const double sum = join_sums(a.results, 0l, a.plan.chunk_count, 0);
   const double amax = join_amax(a.results, 0l, a.plan.chunk_count);
   uint64_t infs = 0ul;

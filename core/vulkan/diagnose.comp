@@ -11,11 +11,11 @@ shared uint64_t smallest[kMostThreads];
 shared int counts[4];
 shared int first_nonfinite;
 
-double element_of(Tile tile, uvec4 g, int k) {
+double element_of(const Tile tile, uvec4 g, int k) {
   return tile.bytes == 8 ? double_of(g, k) : double(float_of(tile, g, k));
 }
 
-double diagnose_group(Tile tile, int offset, inout uint64_t most, inout uint64_t least_) {
+double diagnose_group(const Tile tile, int offset, inout uint64_t most, inout uint64_t least_) {
   double columns[8];
   for (int k = 0; k < 8; ++k) columns[k] = 0.0lf;
   const int rows = rows_of(tile);
@@ -49,7 +49,7 @@ double diagnose_group(Tile tile, int offset, inout uint64_t most, inout uint64_t
   return sum;
 }
 
-void diagnose_chunk(DiagnoseArgs a, int64_t chunk) {
+void diagnose_chunk(const DiagnoseArgs a, int64_t chunk) {
   const Place place = place_of_part(a.plan, chunk, 0);
   const Span data = span_of(a.plan.tensors, place.tensor, place.offset);
   barrier();

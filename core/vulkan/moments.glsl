@@ -10,7 +10,7 @@ const int kTile = kTileBytes / kBytes;
 shared double columns[2][kMostThreads];
 shared double groups[2][kMostThreads / 2];
 
-void sweep_chunk(ApplyArgs a, StepInput scalars, Place place, uint64_t to) {
+void sweep_chunk(const ApplyArgs a, const StepInput scalars, const Place place, uint64_t to) {
   Arrays r;
   const int slots = first_slots(kSpecial);
   if (!find_arrays(a, place, slots, r)) return;

@@ -25,7 +25,7 @@ struct Arrays {
 };
 
 /// False if the parameters are of the other arithmetic type. `slots`: of the sweep.
-bool find_arrays(ApplyArgs a, Place place, int slots, out Arrays r) {
+bool find_arrays(const ApplyArgs a, const Place place, int slots, out Arrays r) {
   r.param = span_of(a.params, place.tensor, place.offset);
   if (is_wide_dtype(r.param.dtype) != kIsWide) return false;
   r.grad = span_of(a.grads.tensors, place.tensor, place.offset);
@@ -57,7 +57,7 @@ REAL widen_value(int dtype, uint64_t stored) {
 #endif
 }
 /// An element of any dtype, rounded once.
-void store_value(Span span, int i, REAL x) {
+void store_value(const Span span, int i, REAL x) {
   if (kIsWide) {
     store_stored(span, i, narrow_double(span.dtype, double(x)));
   } else if (span.dtype == kFp64) {
@@ -68,7 +68,7 @@ void store_value(Span span, int i, REAL x) {
 }
 
 /// A gradient unscaled, clipped and signed. It is written back or zeroed if requested, and with `is_last`.
-REAL take_gradient(ApplyArgs a, StepInput scalars, Span grad, int i, bool is_last) {
+REAL take_gradient(const ApplyArgs a, const StepInput scalars, const Span grad, int i, bool is_last) {
   REAL g;
   if (grad.bytes == 8) {
     const double x = prepare_double(load_f64(address_of(grad, i)), scalars, a.step.clip_value);
@@ -86,18 +86,18 @@ REAL take_gradient(ApplyArgs a, StepInput scalars, Span grad, int i, bool is_las
 #if CODED
 shared int group_largest[kMaxStates][kMostThreads / kStateGroup];
 
-float load_param(ApplyArgs a, Arrays r, int i) {
+float load_param(const ApplyArgs a, const Arrays r, int i) {
   const uint word = load_word(r.param, i);
   if (r.remainder.data == 0ul) return widen_float(r.param.dtype, word);
   const uint64_t p = address_of(r.remainder, i);
   return join_master(r.param.dtype, a.step.master, word, r.remainder.bytes == 2 ? load_i16(p) : load_i8(p));
 }
 /// The bits of a parameter and its remainder.
-uint param_bits(Arrays r, int i) {
+uint param_bits(const Arrays r, int i) {
   const uint word = load_word(r.param, i);
   return r.remainder.data == 0ul ? word : word | load_word(r.remainder, i) << 16;
 }
-void store_param(ApplyArgs a, Arrays r, int i, float x) {
+void store_param(const ApplyArgs a, const Arrays r, int i, float x) {
   if (r.remainder.data != 0ul) {
     uint remainder;
     store_word(r.param, i, divide_master(r.param.dtype, a.step.master, x, remainder));
@@ -110,13 +110,13 @@ void store_param(ApplyArgs a, Arrays r, int i, float x) {
   }
 }
 
-float load_state(Arrays r, int s, int i) {
+float load_state(const Arrays r, int s, int i) {
   const uint code = load_word(r.state[s], i);
   const uint scale = slot_is_grouped(r.state[s].dtype) ? load_u8(r.scales[s] + uint64_t(i / kStateGroup)) : 0u;
   return decode_slot(r.state[s].dtype, code, scale);
 }
 /// Called by all invocations, whose elements `i` follow each other; `exists` if it has one.
-void store_states(ApplyArgs a, Arrays r, int slots, int i, bool exists, float state[kMaxStates]) {
+void store_states(const ApplyArgs a, const Arrays r, int slots, int i, bool exists, const float state[kMaxStates]) {
   const int group = THREAD / kStateGroup;
   barrier();  // all have read their scales, and the largest magnitudes before
   if (THREAD % kStateGroup == 0) {
@@ -141,14 +141,14 @@ void store_states(ApplyArgs a, Arrays r, int slots, int i, bool exists, float st
   }
 }
 #else
-REAL load_param(ApplyArgs a, Arrays r, int i) { return widen_value(r.param.dtype, load_stored(r.param, i)); }
-uint64_t param_bits(Arrays r, int i) { return load_stored(r.param, i); }
-void store_param(ApplyArgs a, Arrays r, int i, REAL x) { store_value(r.param, i, x); }
-REAL load_state(Arrays r, int s, int i) {
+REAL load_param(const ApplyArgs a, const Arrays r, int i) { return widen_value(r.param.dtype, load_stored(r.param, i)); }
+uint64_t param_bits(const Arrays r, int i) { return load_stored(r.param, i); }
+void store_param(const ApplyArgs a, const Arrays r, int i, REAL x) { store_value(r.param, i, x); }
+REAL load_state(const Arrays r, int s, int i) {
   const uint64_t p = r.state[s].data + uint64_t(i * kBytes);
   return kIsWide ? REAL(load_f64(p)) : REAL(load_f32(p));
 }
-void store_states(ApplyArgs a, Arrays r, int slots, int i, bool exists, REAL state[kMaxStates]) {
+void store_states(const ApplyArgs a, const Arrays r, int slots, int i, bool exists, const REAL state[kMaxStates]) {
   if (!exists) return;
   for (int s = 0; s < slots; ++s) {
     const uint64_t p = r.state[s].data + uint64_t(i * kBytes);

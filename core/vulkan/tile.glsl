@@ -12,19 +12,19 @@ struct Tile {
   int width;  ///< elements of a group
 };
 /// Tile `t` of a chunk of n elements.
-Tile tile_of(Span chunk, int n, int t) {
+Tile tile_of(const Span chunk, int n, int t) {
   const int elements = kTileBytes / chunk.bytes;
   const int left = clamp(n - t * elements, 0, elements);
   return Tile(chunk.data + uint64_t(t * kTileBytes), left, THREAD % kLanes, chunk.dtype, chunk.bytes,
               kGroupBytes / chunk.bytes);
 }
-int rows_of(Tile tile) { return (tile.n * tile.bytes + kRowBytes - 1) / kRowBytes; }
+int rows_of(const Tile tile) { return (tile.n * tile.bytes + kRowBytes - 1) / kRowBytes; }
 /// The first element of this invocation's group, and how many of the group exist.
-int first_of(Tile tile, int row) { return (row * kGroups + tile.lane) * tile.width; }
-int valid_of(Tile tile, int row) { return clamp(tile.n - first_of(tile, row), 0, tile.width); }
+int first_of(const Tile tile, int row) { return (row * kGroups + tile.lane) * tile.width; }
+int valid_of(const Tile tile, int row) { return clamp(tile.n - first_of(tile, row), 0, tile.width); }
 
 /// A group of a row; elements that do not exist are 0.
-uvec4 load_group(Tile tile, int row) {
+uvec4 load_group(const Tile tile, int row) {
   const uint64_t p = tile.data + uint64_t(first_of(tile, row) * tile.bytes);
   const int valid = valid_of(tile, row);
   if (valid == tile.width && (p & 15ul) == 0ul) return Ref_group(p).v;
@@ -41,7 +41,7 @@ uvec4 load_group(Tile tile, int row) {
   }
   return g;
 }
-void store_group(Tile tile, int row, uvec4 g) {
+void store_group(const Tile tile, int row, uvec4 g) {
   const uint64_t p = tile.data + uint64_t(first_of(tile, row) * tile.bytes);
   const int valid = valid_of(tile, row);
   if (valid == tile.width && (p & 15ul) == 0ul) {
@@ -60,10 +60,10 @@ void store_group(Tile tile, int row, uvec4 g) {
   }
 }
 
-uint stored_of(Tile tile, uvec4 g, int k) {
+uint stored_of(const Tile tile, uvec4 g, int k) {
   return tile.bytes == 2 ? g[k >> 1] >> (16 * (k & 1)) & 0xffffu : g[k];
 }
-float float_of(Tile tile, uvec4 g, int k) { return widen_float(tile.dtype, stored_of(tile, g, k)); }
+float float_of(const Tile tile, uvec4 g, int k) { return widen_float(tile.dtype, stored_of(tile, g, k)); }
 double double_of(uvec4 g, int k) { return packDouble2x32(uvec2(g[2 * k], g[2 * k + 1])); }
 
 shared double group_sums[kMostThreads];

@@ -119,7 +119,7 @@ class Function(Expressions):
         self.types.local_records, self.types.local_aliases = {}, {}
         parts = []
         if self.this is not None:
-            parts.append(f"in {declaration(self.this.type, 'self')}")
+            parts.append(f"const in {declaration(self.this.type, 'self')}")
             self.this = Value("self", self.this.type)
         for position, node in enumerate(self.parameters()):
             kind = arrays.get(position) or self.types.of(node["type"], node["_at"])
@@ -127,12 +127,16 @@ class Function(Expressions):
                 continue
             self.unit.declare(kind)
             local = self.local(node.get("name", "unused"))
-            parts.append(f"{self._direction(node, position in arrays)} {declaration(kind, local)}")
+            direction = self._direction(node, position in arrays)
+            if direction == "in" and not isinstance(kind, Struct) and _is_only_read(self._body(), node["id"]):
+                direction = "const in"  # which glslang passes without a copy
+            parts.append(f"{direction} {declaration(kind, local)}")
             self.names[node["id"]] = Value(local, kind)
         for identity, value, is_const in captures:
             local = self.local(self.tree.of_id[identity]["name"])
             kind = Pointer(value.type) if value.in_memory else value.type
-            parts.append(f"{'in' if is_const or value.in_memory else 'inout'} {declaration(kind, local)}")
+            direction = "const in" if is_const or value.in_memory else "inout"
+            parts.append(f"{direction} {declaration(kind, local)}")
             self.names[identity] = Value(local, value.type, value.in_memory)
         self.statement(self._body())
         if self.result is not VOID:
@@ -147,10 +151,9 @@ class Function(Expressions):
     @staticmethod
     def _direction(node, is_array):
         text = node["type"]["qualType"].strip()
-        if is_array:
-            return "in" if text.startswith("const ") else "inout"
-        is_reference = text.endswith("&") or "(&)" in text
-        return "inout" if is_reference and not text.startswith("const ") else "in"
+        if is_array or text.endswith("&") or "(&)" in text:
+            return "const in" if text.startswith("const ") else "inout"
+        return "in"
 
     def local(self, name):
         count = self.local_count[name] = self.local_count.get(name, -1) + 1
@@ -208,7 +211,7 @@ class Function(Expressions):
         if isinstance(kind, Pointer) and isinstance(value.type, Array):
             arrays[position] = value.type
             return value.text
-        if self._direction(parameter, False) == "in" or not value.in_memory:
+        if not self.is_written(parameter) or not value.in_memory:
             return self.load(value)
         held = self.temporary(value.type, self.load(value))
         self.post.append(f"{self.unit.storer(value.type)}({value.text}, {held});")
@@ -396,6 +399,17 @@ def _first_return(node):
         if found is not None:
             return found
     return None
+
+
+def _is_only_read(node, identity):
+    """Whether each use of a number is the load of its value."""
+    for child in node.get("inner", ()):
+        is_use = child.get("kind") == "DeclRefExpr" and child["referencedDecl"]["id"] == identity
+        if is_use and node.get("castKind") != "LValueToRValue":
+            return False
+        if child.get("inner") and not _is_only_read(child, identity):
+            return False
+    return True
 
 
 def _lambdas_of(function):
