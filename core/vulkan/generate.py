@@ -29,10 +29,14 @@ def with_includes(text):
     return re.sub(r'^#include "(.*)"$', lambda m: with_includes((HERE / m[1]).read_text()), text, flags=re.M)
 
 
-def kernel_names(tree):
-    text = (HERE / "kernels.h").read_text()
-    names = re.findall(r"X\(k\w+, (\w+), \w+\)", text)
-    return names
+def kernel_bodies():
+    """The text of each kernel in kernels.h. The sweeps of a step are made from one text in each arithmetic."""
+    for name in re.findall(r"X\(k\w+, (\w+), \w+\)", (HERE / "kernels.h").read_text()):
+        base, _, arithmetic = name.partition("_")
+        real = "double" if arithmetic == "fp64" else "float"
+        head = f"#define REAL {real}\n#define COEFFICIENTS Coefficients_{real}\n#define OF(name) name##_{real}\n"
+        head += f"#define CODED {int(arithmetic == 'coded')}\nconst bool kIsWide = {str(real == 'double').lower()};\n"
+        yield name, (head if arithmetic else "") + with_includes((HERE / f"{base}.comp").read_text())
 
 
 def assemble(unit, constants, body):
@@ -125,10 +129,9 @@ def main():
         source.write_text('#include "core/vulkan/rules.h"\n')
         tree = Tree(arguments.clang, source, [root, root / "include"])
         kernels = Kernels(tree)
-        names = kernel_names(tree)
-        texts = [HEAD]
-        for name in names:
-            body = with_includes((HERE / f"{name}.comp").read_text())
+        names, texts = [], [HEAD]
+        for name, body in kernel_bodies():
+            names.append(name)
             words = compile_glsl(arguments, name, kernels.source(body), folder)
             texts.append(array_text(name, words))
         texts.append(sizes_text(kernels.in_memory))

@@ -85,18 +85,15 @@ void Memory::free_block(Block &block) noexcept {
 uint64_t Memory::take(int64_t bytes) {
   bytes = round_up(bytes);
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto fits = [&](const Gap &gap) { return gap.bytes >= bytes; };
-  auto gap = std::find_if(gaps_.begin(), gaps_.end(), fits);
   // Taken parts lie between gaps: there is one more gap than parts in each block, at most.
   gaps_.reserve(static_cast<std::size_t>(parts_) + blocks_.size() + 3);
   blocks_.reserve(blocks_.size() + 1);
+  auto gap = std::find_if(gaps_.begin(), gaps_.end(), [&](const Gap &g) { return g.bytes >= bytes; });
   if (gap == gaps_.end()) {
     blocks_.push_back(make_block(std::max(bytes, kBlockBytes), false));
     const Block &made = blocks_.back();
     const auto above = [&](const Gap &g) { return g.address > made.address; };
     gap = gaps_.insert(std::find_if(gaps_.begin(), gaps_.end(), above), {made.address, made.bytes});
-  } else {
-    gap = std::find_if(gaps_.begin(), gaps_.end(), fits);  // reserving may have moved it
   }
   const uint64_t address = gap->address;
   gap->address += static_cast<uint64_t>(bytes);

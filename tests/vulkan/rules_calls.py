@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes what rules_test runs: a kernel that calls each translated function without memory on many arguments, and the same
-calls in C++."""
+"""Makes what rules_test runs: for each translated function without memory a kernel that calls it on many arguments, and
+the same call in C++."""
 
 import argparse
 import sys

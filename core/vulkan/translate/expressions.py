@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expressions of C++ as expressions of GLSL. A value is text with a type; a value in memory is the text of its address."""
+"""Expressions of C++ as expressions of GLSL. A value is text with a type; in memory, it is the text of its address."""
 
 import struct as binary
 from dataclasses import dataclass
@@ -435,4 +435,3 @@ def _build(kind, texts):
     if isinstance(kind, Array):
         return f"{kind.glsl}({', '.join([_build(kind.element, texts) for _ in range(kind.count)])})"
     return next(texts)
-

@@ -59,10 +59,14 @@ class Unit:
         lines = []
         for place, element, offset in elements:
             inner = self._access(element, what)
-            lines.append(f"  x{place} = {inner}(p + {offset}ul);" if what == "load" else f"  {inner}(p + {offset}ul, x{place});")
+            lines.append(
+                f"  x{place} = {inner}(p + {offset}ul);" if what == "load" else f"  {inner}(p + {offset}ul, x{place});"
+            )
         body = "\n".join(lines)
         if what == "load":
-            self.access[name] = f"{kind.glsl} {name}(uint64_t p) {{\n  {declaration(kind, 'x')};\n{body}\n  return x;\n}}"
+            self.access[name] = (
+                f"{kind.glsl} {name}(uint64_t p) {{\n  {declaration(kind, 'x')};\n{body}\n  return x;\n}}"
+            )
         else:
             self.access[name] = f"void {name}(uint64_t p, {declaration(kind, 'x')}) {{\n{body}\n}}"
         return name
@@ -203,7 +207,8 @@ class Function(Expressions):
         record = self.tree.parent.get(target["id"])
         while record and "name" not in record:
             record = self.tree.parent.get(record.get("id"))
-        prefix = record["name"] + "_" if record and record["kind"].endswith(("RecordDecl", "SpecializationDecl")) else ""
+        is_class = record and record["kind"].endswith(("RecordDecl", "SpecializationDecl"))
+        prefix = record["name"] + "_" if is_class else ""
         return re.sub(r"\W+", "_", prefix + target["name"])
 
     def _argument(self, parameter, kind, argument, arrays, position):
@@ -300,7 +305,8 @@ class Function(Expressions):
             elif child["kind"] == "CXXRecordDecl":
                 self.types.local_records[child["name"]] = child
             elif child["kind"] in ("TypeAliasDecl", "TypedefDecl"):
-                self.types.local_aliases[child["name"]] = child["type"].get("desugaredQualType", child["type"]["qualType"])
+                named = child["type"]
+                self.types.local_aliases[child["name"]] = named.get("desugaredQualType", named["qualType"])
             elif child["kind"] not in ("StaticAssertDecl", "UsingDecl"):
                 self.refuse(child, child["kind"])
 

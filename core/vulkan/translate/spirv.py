@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes to SPIR-V as glslangValidator writes it: every sum, difference, product and quotient of floating-point numbers is
-kept from contraction, rounding is to nearest even, subnormals and NaN are preserved, and names are removed."""
+"""Changes to SPIR-V as glslangValidator writes it: floating-point arithmetic is kept from contraction, rounding is to
+nearest even, subnormals and NaN are preserved, and names are removed."""
 
 import struct
 

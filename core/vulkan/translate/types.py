@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of C++ as types of GLSL, with the layout that they have in memory. Integers of 8 and 16 bits are held in 32 bits;
-a pointer is an address, of 64 bits."""
+"""Types of C++ as types of GLSL, with the layout that they have in memory. Integers of 8 and 16 bits are held in 32,
+and a pointer is an address of 64 bits."""
 
 import re
 from dataclasses import dataclass, field
@@ -93,8 +93,8 @@ SCALARS = {
 KEYWORDS = set(
     "common partition active asm class union enum typedef template this resource goto inline noinline public static "
     "extern external interface long short half fixed unsigned superp input output filter sizeof cast namespace using "
-    "smooth flat precise patch sample buffer shared coherent in out inout centroid invariant subroutine uniform varying "
-    "attribute layout default struct const double float int uint bool abs".split()
+    "smooth flat precise patch sample buffer shared coherent in out inout centroid invariant subroutine uniform "
+    "varying attribute layout default struct const double float int uint bool abs".split()
 )
 
 

@@ -1,8 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-// apply.glsl in fp64.
-#define REAL double
-#define COEFFICIENTS Coefficients_double
-#define OF(name) name##_double
-#define CODED 0
-const bool kIsWide = true;
-#include "apply.glsl"

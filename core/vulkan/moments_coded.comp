@@ -1,8 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-// moments.glsl over state in codes, split masters and stochastic parameters.
-#define REAL float
-#define COEFFICIENTS Coefficients_float
-#define OF(name) name##_float
-#define CODED 1
-const bool kIsWide = false;
-#include "moments.glsl"
