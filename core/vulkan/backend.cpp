@@ -40,14 +40,16 @@ int32_t split_of(const Plan &plan) {
 }
 
 /// Threads of a workgroup: few where chunks are small.
-int32_t threads_of(const Plan &plan) {
-  return plan.total_elements() >= plan.chunk_count() * int64_t{2048} ? 256 : 64;
-}
+int32_t threads_of(const Plan &plan) { return plan.total_elements() >= plan.chunk_count() * int64_t{2048} ? 256 : 64; }
 
 PlanView view_of(const Plan &plan, uint64_t tables) {
   const TableLayout layout(plan);
   const auto shift = std::countr_zero(static_cast<uint64_t>(plan.chunk_elements()));
-  return {at<DeviceTensor>(tables), at<int32_t>(tables + layout.tensor_of), plan.size(), plan.chunk_count(), shift,
+  return {at<DeviceTensor>(tables),
+          at<int32_t>(tables + layout.tensor_of),
+          plan.size(),
+          plan.chunk_count(),
+          shift,
           split_of(plan)};
 }
 
@@ -168,7 +170,8 @@ void VulkanBackend::read_sync(void *host, const void *device, int64_t bytes, gsc
 void VulkanBackend::copy_from(void *to, const Backend &source, const void *from, int64_t bytes, gsc_stream stream) {
   if (&source != this) {
     fail(GSC_ERROR_UNSUPPORTED, kNoArgument,
-         "lists of another context under one scaler are not supported on Vulkan; make all lists in the scaler's context");
+         "lists of another context under one scaler are not supported on Vulkan; make all lists in the scaler's "
+         "context");
   }
   Recording recording(recorder_, stream, "copying");
   recording.add(Kernel::kCopy, (bytes + kCopyBytes - 1) / kCopyBytes, 64,
@@ -269,14 +272,16 @@ void VulkanBackend::apply(const ApplyJob &job, gsc_stream stream) {
   const int64_t chunks = part.last_chunk - part.first_chunk;
   const bool coded = job.step.coded;
   if (part.prepare) {
-    recording.add(Kernel::kPrepare, (prepare_rows(a) + 63) / 64, 64, a);
+    recording.add(Kernel::kPrepare, (prepare_rows(a) + 63) / 64, 64, a, static_cast<int32_t>(job.step.variant));
   }
   if (needs_norms(job.step.variant) && part.moments) {
     const Kernel others = coded ? Kernel::kMomentsCoded : Kernel::kMomentsFp32;
     if (params.has_others) recording.add(others, chunks, grads.threads, a, sweep);
     if (params.has_fp64) recording.add(Kernel::kMomentsFp64, chunks, grads.threads, a, sweep);
   }
-  if (needs_norms(job.step.variant) && part.ratios) recording.add(Kernel::kRatios, a.grads.size, 64, a);
+  if (needs_norms(job.step.variant) && part.ratios) {
+    recording.add(Kernel::kRatios, a.grads.size, 64, a, static_cast<int32_t>(job.step.variant));
+  }
   if (part.apply) {
     const Kernel others = coded ? Kernel::kApplyCoded : Kernel::kApplyFp32;
     const int64_t work = chunks << a.grads.split;
@@ -307,8 +312,8 @@ void VulkanBackend::record(const RecordJob &job, gsc_stream stream) {
   for (int64_t first = 0; job.kind == RecordJob::Kind::kUpdate && (first < job.list_count || first == 0);
        first += kMostLists) {
     a.job.list_count = std::min(job.list_count - first, kMostLists);
-    a.job.lists = at<const ListRecord *const>(
-        recording.send(job.lists + first, a.job.list_count * int64_t{sizeof(void *)}));
+    a.job.lists =
+        at<const ListRecord *const>(recording.send(job.lists + first, a.job.list_count * int64_t{sizeof(void *)}));
     a.more = first > 0;
     a.last = first + a.job.list_count == job.list_count;
     recording.add(Kernel::kRecord, 1, 32, a);

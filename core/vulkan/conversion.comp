@@ -10,16 +10,16 @@ void main() {
   for (int64_t begin = WORKGROUP * kThreads; begin < job.count; begin += WORKGROUPS * kThreads) {
     const int64_t i = begin + THREAD;
     const bool exists = i < job.count;
-    if (converts_remainders(job)) {
-      if (exists) convert_one_remainder(job, i);
+    if (has_remainders(job)) {
+      if (exists) convert_remainder(job, i);
       continue;
     }
     barrier();
     if (THREAD % kStateGroup == 0) group_largest[group] = 0;
     barrier();
-    const float value = exists ? decode_one(job, i) : 0.0f;
-    atomicMax(group_largest[group], magnitude_of_one(job, value));
+    const float value = exists ? decode_state(job.src, i) : 0.0f;
+    atomicMax(group_largest[group], scaled_magnitude(job.dst.dtype, value));
     barrier();
-    if (exists) encode_one(job, i, value, group_largest[group]);
+    if (exists) encode_state(job.dst, i, value, group_largest[group]);
   }
 }

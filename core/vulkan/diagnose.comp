@@ -39,7 +39,7 @@ double diagnose_group(const Tile tile, int offset, inout uint64_t most, inout ui
       }
       if (x < smallest_normal(tile.dtype)) atomicAdd(counts[3], 1);
       least_ = min(least_, bits);
-      atomicAdd(bins[bin_of(bits)], 1u);
+      atomicAdd(bins[exponent_bin(bits)], 1u);
     }
   }
   double sum = columns[0];

@@ -15,13 +15,13 @@ void main() {
     if (place.n == 0) continue;
     const Span dst = span_of(a.dst.tensors, place.tensor, place.offset);
     const Span src = with_src ? span_of(a.src, place.tensor, place.offset) : dst;
-    const bool is_wide = !with_src || is_wide_dtype(src.dtype) || is_wide_dtype(dst.dtype);
+    const bool in_double = !with_src || is_wide(src.dtype) || is_wide(dst.dtype);
     for (int i = THREAD; i < place.n; i += kThreads) {
       const uint64_t x = with_src ? load_stored(src, i) : 0ul;
       const uint64_t y = with_dst ? load_stored(dst, i) : 0ul;
-      if (copies(rule, src.dtype, dst.dtype)) {
+      if (is_copy(rule.op, src.dtype, dst.dtype)) {
         store_stored(dst, i, x);
-      } else if (is_wide) {
+      } else if (in_double) {
         const double result = compute_double(rule, with_src ? widen_double(src.dtype, x) : 0.0lf,
                                              with_dst ? widen_double(dst.dtype, y) : 0.0lf);
         store_stored(dst, i, narrow_double(dst.dtype, result));

@@ -77,11 +77,19 @@ float exact_divide(float a, float b) {
   }
   const Parts x = parts_of(a);
   const Parts y = parts_of(b);
-  // 26 or 27 bits: 2^26 / 2^24 or more, times 2^24.
-  const uint64_t dividend = x.significand << 26;
-  uint64_t quotient = dividend / y.significand;
-  if (quotient * y.significand != dividend) quotient |= 1ul;
-  const uint64_t bits = rounded_bits(quotient, x.exponent - y.exponent - 26, 24, -149);
+  uint rest = uint(x.significand);
+  const uint divisor = uint(y.significand);
+  uint quotient = 0u;  // 26 or 27 bits of it
+  [[dont_unroll]] for (int i = 0; i < 27; ++i) {
+    quotient <<= 1;
+    if (rest >= divisor) {
+      rest -= divisor;
+      quotient |= 1u;
+    }
+    rest <<= 1;
+  }
+  if (rest != 0u) quotient |= 1u;
+  const uint64_t bits = rounded_bits(uint64_t(quotient), x.exponent - y.exponent - 26, 24, -149);
   return uintBitsToFloat(sign_ | uint(min(bits, 0x7f800000ul)));
 }
 
@@ -94,14 +102,15 @@ double exact_divide(double a, double b) {
   }
   const Parts x = parts_of(a);
   const Parts y = parts_of(b);
-  // 55 or 56 bits, eleven at a time.
-  uint64_t quotient = x.significand / y.significand;
-  uint64_t rest = x.significand - quotient * y.significand;
-  for (int i = 0; i < 5; ++i) {
-    rest <<= 11;
-    const uint64_t digit = rest / y.significand;
-    rest -= digit * y.significand;
-    quotient = quotient << 11 | digit;
+  uint64_t rest = x.significand;
+  uint64_t quotient = 0ul;  // 55 or 56 bits of it
+  [[dont_unroll]] for (int i = 0; i < 56; ++i) {
+    quotient <<= 1;
+    if (rest >= y.significand) {
+      rest -= y.significand;
+      quotient |= 1ul;
+    }
+    rest <<= 1;
   }
   if (rest != 0ul) quotient |= 1ul;
   const uint64_t bits = rounded_bits(quotient, x.exponent - y.exponent - 55, 53, -1074);
@@ -135,7 +144,7 @@ double exact_root(double x) {
   uint64_t left = p.significand << (10 + extra);  // its highest bit is bit 62 or 63
   uint64_t rest = 0ul;
   uint64_t root = 0ul;
-  for (int i = 0; i < 55; ++i) {
+  [[dont_unroll]] for (int i = 0; i < 55; ++i) {
     rest = rest << 2 | left >> 62;
     left <<= 2;
     const uint64_t trial = root << 2 | 1ul;

@@ -63,7 +63,7 @@ class Kernels:
             if access:
                 kind = unit.types.parse(access[2], "a kernel")
                 (unit.loader if access[1] == "load" else unit.storer)(kind)
-            elif f"gsc::vulkan::{word}" in self.tree.functions:
+            else:
                 unit.entry(word)
         own = set(re.findall(r"const \w+ (k\w+) =", body))
         constants = [self.constant(unit, w) for w in sorted(words - own) if re.match("k[A-Z]", w)]

@@ -33,8 +33,8 @@ namespace gsc::vulkan {
   X(kCheck, check, CheckArgs)              /* Special: CheckSpecial. Work: a chunk */                            \
   X(kNorm, norm, NormArgs)                 /* Work: a tensor; one workgroup more (work item `size`): the list */ \
   X(kRecord, record, RecordArgs)           /* One workgroup, of any size; one invocation works */                \
-  X(kPrepare, prepare, ApplyArgs)          /* Work: kPerWorkgroup rows, see prepare_rows */                      \
-  X(kRatios, ratios, ApplyArgs)            /* Work: a tensor */                                                  \
+  X(kPrepare, prepare, ApplyArgs)          /* Special: step.variant. Work: prepare_rows, one by invocation */    \
+  X(kRatios, ratios, ApplyArgs)            /* Special: step.variant. Work: a tensor */                           \
   X(kApplyFp32, apply_fp32, ApplyArgs)     /* Special: sweep_of(variant). Work: a part of a chunk */             \
   X(kApplyFp64, apply_fp64, ApplyArgs)     /* as kApplyFp32 */                                                   \
   X(kApplyCoded, apply_coded, ApplyArgs)   /* as kApplyFp32, if step.coded; for parameters that are not fp64 */  \

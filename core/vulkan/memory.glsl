@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory at an address, and what GLSL calls otherwise than C++. Integers of 8 and 16 bits are widened to 32.
 #extension GL_EXT_buffer_reference : require
+#extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
 #extension GL_EXT_shader_8bit_storage : require
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require

@@ -107,8 +107,6 @@ GSC_HD bool tile_is_finite_double(uint64_t largest, double inv_scale, double lim
   return is_finite_tile(from_bits(magnitude_double(from_bits(largest) * inv_scale)), limit);
 }
 
-GSC_HD bool is_wide_dtype(int32_t dtype) { return is_wide(dtype); }
-
 /// What was found in elements that are not all finite.
 struct Nonfinite {
   int32_t inf_count;
@@ -246,10 +244,6 @@ GSC_HD Coefficients<double> coefficients_double(const ApplyArgs &a, int64_t tens
   return a.step.coefficients[coefficient_row(a, tensor)];
 }
 
-GSC_HD int64_t coefficient_rows(const ApplyArgs &a) {
-  return has_tensor_coefficients(a.step) ? a.grads.size : int64_t{a.step.group_count};
-}
-
 /// Chunks of a tensor are [first_chunk_of, end_chunk).
 GSC_HD int64_t first_chunk_of(const PlanView &plan, int64_t tensor) { return plan.tensors[tensor].first_chunk; }
 GSC_HD int64_t end_chunk(const PlanView &plan, int64_t tensor) {
@@ -332,8 +326,7 @@ GSC_HD double direction_double(Variant variant, double p, double (&state)[kMaxSt
   return first_sweep(variant, p, state, g, c);
 }
 
-/// State slots of a formula, those that the last sweep stores, and those of the first sweep.
-GSC_HD int32_t all_slots(Variant variant) { return state_count(variant); }
+/// State slots that the last sweep stores, and those of the first sweep.
 GSC_HD int32_t last_slots(Variant variant) {
   return with_variant(variant, [](auto formula) {
     using F = SweepOf<decltype(formula)>;
@@ -401,7 +394,6 @@ GSC_HD bool slot_is_random(Variant variant, int32_t slot, int32_t dtype, const C
   });
   return rounds_stochastically(dtype, rate);
 }
-GSC_HD bool slot_is_grouped(int32_t dtype) { return is_grouped(dtype); }
 
 /// The 16 random bits of an element.
 GSC_HD uint32_t random_bits(uint64_t seed, int64_t element, int64_t step, bool of_param) {
@@ -409,11 +401,10 @@ GSC_HD uint32_t random_bits(uint64_t seed, int64_t element, int64_t step, bool o
   return x.half(static_cast<int>(element % kPhiloxElements));
 }
 
-/// The index of an element in stochastic rounding, and the number of the step there.
+/// The index of an element in stochastic rounding.
 GSC_HD int64_t random_index(const ApplyArgs &a, const Place &place) {
   return a.step.offsets[place.tensor] + place.offset;
 }
-GSC_HD int64_t random_step(const ApplyArgs &a) { return step_number(a.step); }
 
 GSC_HD bool is_stochastic(int32_t master) { return master == GSC_MASTER_STOCHASTIC; }
 /// `remainder` is sign-extended.
@@ -449,9 +440,6 @@ GSC_HD uint32_t round_param(int32_t dtype, float x, uint32_t random) {
 // Element-wise operations, conversions and diagnoses.
 
 GSC_HD ElementwiseRule resolve_rule(const ElementwiseArgs &a) { return resolve(a.op, a.a, a.b, a.factor, a.same); }
-GSC_HD bool copies(const ElementwiseRule &rule, int32_t src_dtype, int32_t dst_dtype) {
-  return is_copy(rule.op, src_dtype, dst_dtype);
-}
 GSC_HD bool reads_src(const ElementwiseRule &rule) { return rule.op != Elementwise::kFill; }
 GSC_HD bool reads_dst(const ElementwiseRule &rule) { return rule.op == Elementwise::kAxpby; }
 template <typename T>
@@ -465,19 +453,10 @@ GSC_HD T compute_one(const ElementwiseRule &rule, T x, T y) {
 GSC_HD float compute_float(const ElementwiseRule &rule, float x, float y) { return compute_one(rule, x, y); }
 GSC_HD double compute_double(const ElementwiseRule &rule, double x, double y) { return compute_one(rule, x, y); }
 
-GSC_HD bool converts_remainders(const StateConversion &job) { return has_remainders(job); }
-GSC_HD void convert_one_remainder(const StateConversion &job, int64_t i) { convert_remainder(job, i); }
-GSC_HD float decode_one(const StateConversion &job, int64_t i) { return decode_state(job.src, i); }
-GSC_HD int32_t magnitude_of_one(const StateConversion &job, float x) { return scaled_magnitude(job.dst.dtype, x); }
-GSC_HD void encode_one(const StateConversion &job, int64_t i, float x, int32_t largest) {
-  encode_state(job.dst, i, x, largest);
-}
-
 GSC_HD double smallest_normal(int32_t dtype) {
   return with_dtype(dtype, [](auto d) { return decltype(d)::kSmallestNormal; });
 }
 inline constexpr uint64_t kDiagnosisBytes = sizeof(ChunkDiagnosis);
 inline constexpr int32_t kExponentBins = GSC_EXPONENT_BINS;
-GSC_HD int32_t bin_of(uint64_t magnitude) { return exponent_bin(magnitude); }
 
 }  // namespace gsc::vulkan

@@ -27,7 +27,7 @@ struct Arrays {
 /// False if the parameters are of the other arithmetic type. `slots`: of the sweep.
 bool find_arrays(const ApplyArgs a, const Place place, int slots, out Arrays r) {
   r.param = span_of(a.params, place.tensor, place.offset);
-  if (is_wide_dtype(r.param.dtype) != kIsWide) return false;
+  if (is_wide(r.param.dtype) != kIsWide) return false;
   r.grad = span_of(a.grads.tensors, place.tensor, place.offset);
   r.copy = span_of(a.model_copy, place.tensor, place.offset);
   r.ema = span_of(a.ema, place.tensor, place.offset);
@@ -44,7 +44,7 @@ bool find_arrays(const ApplyArgs a, const Place place, int slots, out Arrays r) 
   }
 #if CODED
   r.first = random_index(a, place);
-  r.step = random_step(a);
+  r.step = step_number(a.step);
 #endif
   return true;
 }
@@ -112,7 +112,7 @@ void store_param(const ApplyArgs a, const Arrays r, int i, float x) {
 
 float load_state(const Arrays r, int s, int i) {
   const uint code = load_word(r.state[s], i);
-  const uint scale = slot_is_grouped(r.state[s].dtype) ? load_u8(r.scales[s] + uint64_t(i / kStateGroup)) : 0u;
+  const uint scale = is_grouped(r.state[s].dtype) ? load_u8(r.scales[s] + uint64_t(i / kStateGroup)) : 0u;
   return decode_slot(r.state[s].dtype, code, scale);
 }
 /// Called by all invocations, whose elements `i` follow each other; `exists` if it has one.
@@ -126,7 +126,7 @@ void store_states(const ApplyArgs a, const Arrays r, int slots, int i, bool exis
   bool is_random = false;
   if (exists) {
     for (int s = 0; s < slots; ++s) {
-      if (slot_is_grouped(r.state[s].dtype)) atomicMax(group_largest[s][group], magnitude_of_slot(state[s]));
+      if (is_grouped(r.state[s].dtype)) atomicMax(group_largest[s][group], magnitude_of_slot(state[s]));
       is_random = is_random || r.is_random[s];
     }
   }
@@ -136,7 +136,7 @@ void store_states(const ApplyArgs a, const Arrays r, int slots, int i, bool exis
   for (int s = 0; s < slots; ++s) {
     const int dtype = r.state[s].dtype;
     const uint scale = scale_of_slot(dtype, uint(group_largest[s][group]));
-    if (slot_is_grouped(dtype) && i % kStateGroup == 0) store_u8(r.scales[s] + uint64_t(i / kStateGroup), scale);
+    if (is_grouped(dtype) && i % kStateGroup == 0) store_u8(r.scales[s] + uint64_t(i / kStateGroup), scale);
     store_word(r.state[s], i, encode_slot(dtype, state[s], scale, random, r.is_random[s]));
   }
 }

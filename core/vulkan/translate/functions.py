@@ -76,9 +76,13 @@ class Unit:
         return f"{name}_{count}"
 
     def entry(self, name):
-        """Translates the function of this name in gsc::vulkan."""
-        node = self.tree.functions[f"gsc::vulkan::{name}"][0]
-        return Function(self, node).emit(name, {}, ())
+        """Translates the function of this name in gsc::vulkan or gsc, unless there is none or more than one."""
+        for scope in ("gsc::vulkan::", "gsc::"):
+            found = self.tree.functions.get(scope + name, ())
+            if len(found) == 1:
+                self.functions[found[0]["id"], ()] = name
+                Function(self, found[0]).emit(name, {}, ())
+                return
 
 
 def declaration(kind, name):
