@@ -39,8 +39,10 @@ int32_t split_of(const Plan &plan) {
   return split;
 }
 
-/// Threads of a workgroup: few where chunks are small.
-int32_t threads_of(const Plan &plan) { return plan.total_elements() >= plan.chunk_count() * int64_t{2048} ? 256 : 64; }
+/// Threads of a workgroup that takes a chunk, and of one that takes a part of a chunk. One size each: drivers take long to
+/// compile a kernel.
+constexpr int32_t kChunkThreads = 256;
+constexpr int32_t kPartThreads = 64;
 
 PlanView view_of(const Plan &plan, uint64_t tables) {
   const TableLayout layout(plan);
@@ -200,7 +202,6 @@ void VulkanBackend::bind(Plan &plan) {
   m.tensors = at<DeviceTensor>(address);
   m.results = at<ChunkResult>(address + layout.results);
   m.tickets = at<Tickets>(address + layout.tickets);
-  m.threads = threads_of(plan);
   for (int64_t i = 0; i < plan.size(); ++i) (is_wide(plan.tensor(i).dtype) ? m.has_fp64 : m.has_others) = true;
   plan.set_mirror(new (host) Mirror(m));
 }
@@ -238,7 +239,7 @@ void VulkanBackend::check(const CheckJob &job, gsc_stream stream) {
     a.finish = job.finish;
     a.conclude = job.conclude;
   }
-  recording.add(Kernel::kCheck, job.last_chunk - job.first_chunk, threads_of(plan), a,
+  recording.add(Kernel::kCheck, job.last_chunk - job.first_chunk, kChunkThreads, a,
                 static_cast<int32_t>(job.unscale ? CheckSpecial::kUnscale : CheckSpecial::kRead));
   on_device.record(recording);
   recording.run();
@@ -276,8 +277,8 @@ void VulkanBackend::apply(const ApplyJob &job, gsc_stream stream) {
   }
   if (needs_norms(job.step.variant) && part.moments) {
     const Kernel others = coded ? Kernel::kMomentsCoded : Kernel::kMomentsFp32;
-    if (params.has_others) recording.add(others, chunks, grads.threads, a, sweep);
-    if (params.has_fp64) recording.add(Kernel::kMomentsFp64, chunks, grads.threads, a, sweep);
+    if (params.has_others) recording.add(others, chunks, kChunkThreads, a, sweep);
+    if (params.has_fp64) recording.add(Kernel::kMomentsFp64, chunks, kChunkThreads, a, sweep);
   }
   if (needs_norms(job.step.variant) && part.ratios) {
     recording.add(Kernel::kRatios, a.grads.size, 64, a, static_cast<int32_t>(job.step.variant));
@@ -286,9 +287,9 @@ void VulkanBackend::apply(const ApplyJob &job, gsc_stream stream) {
     const Kernel others = coded ? Kernel::kApplyCoded : Kernel::kApplyFp32;
     const int64_t work = chunks << a.grads.split;
     a.finish = part.finish && !params.has_fp64;
-    if (params.has_others || !params.has_fp64) recording.add(others, work, grads.threads, a, sweep);
+    if (params.has_others || !params.has_fp64) recording.add(others, work, kPartThreads, a, sweep);
     a.finish = part.finish;
-    if (params.has_fp64) recording.add(Kernel::kApplyFp64, work, grads.threads, a, sweep);
+    if (params.has_fp64) recording.add(Kernel::kApplyFp64, work, kPartThreads, a, sweep);
   }
   recording.run();
   recording.finish();
@@ -338,11 +339,11 @@ void VulkanBackend::elementwise(const ElementwiseJob &job, gsc_stream stream) {
   a.b = job.b;
   a.op = job.op;
   if (a.same) {
-    recording.add(Kernel::kElementwise, dst.chunk_count() << a.dst.split, threads_of(dst), a);
+    recording.add(Kernel::kElementwise, dst.chunk_count() << a.dst.split, kPartThreads, a);
   } else {
     const PlanOnDevice from(*job.src, scratch);
     a.src = from.view().tensors;
-    recording.add(Kernel::kElementwise, dst.chunk_count() << a.dst.split, threads_of(dst), a);
+    recording.add(Kernel::kElementwise, dst.chunk_count() << a.dst.split, kPartThreads, a);
     from.record(recording);
   }
   to.record(recording);
@@ -369,7 +370,7 @@ void VulkanBackend::norm(const NormJob &job, gsc_stream stream) {
   a.results = on_device.results();
   a.fp64_limit = kFp64Limit;
   a.amax_keeps_nonfinite = true;
-  recording.add(Kernel::kCheck, a.last_chunk, threads_of(plan), a, static_cast<int32_t>(CheckSpecial::kRead));
+  recording.add(Kernel::kCheck, a.last_chunk, kChunkThreads, a, static_cast<int32_t>(CheckSpecial::kRead));
   recording.add(Kernel::kNorm, job.out_tensor_norms != nullptr ? plan.size() + 1 : 1, 256,
                 NormArgs{a.plan, a.results, job.out_norm, job.out_tensor_norms, job.amax});
   on_device.record(recording);
@@ -397,7 +398,7 @@ void VulkanBackend::diagnose_sync(const DiagnoseJob &job, gsc_stream stream) {
         Recording recording(recorder_, nullptr, what);
         const PlanOnDevice on_device(plan, recording.scratch(table_bytes(plan)));
         a.plan = on_device.view();
-        recording.add(Kernel::kDiagnose, plan.chunk_count(), threads_of(plan), a);
+        recording.add(Kernel::kDiagnose, plan.chunk_count(), kChunkThreads, a);
         on_device.record(recording);
         recording.run();
         recording.finish();

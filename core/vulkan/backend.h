@@ -17,7 +17,6 @@ struct Mirror {
   Tickets *tickets;
   bool has_fp64;  ///< tensors that are computed in fp64 when they are parameters
   bool has_others;
-  int32_t threads;  ///< of a workgroup
 };
 
 class VulkanBackend final : public Backend {

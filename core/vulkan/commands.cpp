@@ -200,8 +200,8 @@ void Recording::memory_barrier(VkPipelineStageFlags to, VkAccessFlags access) {
   barrier.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
   barrier.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
   barrier.dstAccessMask = access;
-  functions().CmdPipelineBarrier(commands_, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT, to, 0,
-                                 1, &barrier, 0, nullptr, 0, nullptr);
+  functions().CmdPipelineBarrier(commands_, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT, to,
+                                 0, 1, &barrier, 0, nullptr, 0, nullptr);
 }
 
 void Recording::barrier() {

@@ -32,8 +32,8 @@ gsc_device_info device_info(int32_t device_index) {
   info.struct_size = sizeof info;
   info.device_type = GSC_DEVICE_VULKAN;
   info.device_index = device_index;
-  info.level =
-      static_cast<int32_t>(10 * VK_API_VERSION_MAJOR(properties.apiVersion) + VK_API_VERSION_MINOR(properties.apiVersion));
+  info.level = static_cast<int32_t>(10 * VK_API_VERSION_MAJOR(properties.apiVersion) +
+                                    VK_API_VERSION_MINOR(properties.apiVersion));
   for (uint32_t i = 0; i < memory.memoryHeapCount; ++i) {
     if ((memory.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) == 0) continue;
     info.memory_bytes += static_cast<int64_t>(memory.memoryHeaps[i].size);

@@ -70,13 +70,14 @@ void require(F *function, const char *name, const char *object) {
 void check(VkResult result, const char *what, const char *call) {
   if (result == VK_SUCCESS) return;
   if (result == VK_ERROR_OUT_OF_HOST_MEMORY) throw std::bad_alloc();
-  fail(status_of(result), kNoArgument, "%s failed: %s: %s (%d)%s", what, call, name_of(result), static_cast<int>(result),
+  fail(status_of(result), kNoArgument, "%s failed: %s: %s (%d)%s", what, call, name_of(result),
+       static_cast<int>(result),
        result == VK_ERROR_DEVICE_LOST ? "; the Vulkan device and all contexts on it are of no more use" : "");
 }
 
 void Functions::find_global(PFN_vkGetInstanceProcAddr get) {
   GetInstanceProcAddr = get;
-#define GSC_FIND(name)                                               \
+#define GSC_FIND(name)                                             \
   name = reinterpret_cast<PFN_vk##name>(get(nullptr, "vk" #name)); \
   require(name, "vk" #name, "loader");
   GSC_FOR_EACH_GLOBAL_FUNCTION(GSC_FIND)

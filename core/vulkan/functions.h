@@ -12,39 +12,39 @@ namespace gsc::vulkan {
 
 /// X(name without vk) for those that need no instance, an instance, and a device.
 #define GSC_FOR_EACH_GLOBAL_FUNCTION(X) X(CreateInstance) X(EnumerateInstanceVersion)
-#define GSC_FOR_EACH_INSTANCE_FUNCTION(X)                                               \
-  X(DestroyInstance)                                                                    \
-  X(EnumeratePhysicalDevices)                                                           \
-  X(GetPhysicalDeviceProperties2)                                                       \
-  X(GetPhysicalDeviceFeatures2) X(GetPhysicalDeviceMemoryProperties)                    \
-      X(GetPhysicalDeviceQueueFamilyProperties) X(CreateDevice) X(GetDeviceProcAddr)
-#define GSC_FOR_EACH_DEVICE_FUNCTION(X)                                                                               \
-  X(DestroyDevice)                                                                                                    \
-  X(GetDeviceQueue)                                                                                                   \
-  X(CreateBuffer)                                                                                                     \
-  X(DestroyBuffer)                                                                                                    \
-  X(GetBufferMemoryRequirements)                                                                                      \
-  X(AllocateMemory)                                                                                                   \
-  X(FreeMemory)                                                                                                       \
-  X(BindBufferMemory)                                                                                                 \
-  X(MapMemory)                                                                                                        \
-  X(GetBufferDeviceAddress)                                                                                           \
-  X(CreateShaderModule)                                                                                               \
-  X(DestroyShaderModule)                                                                                              \
-  X(CreatePipelineLayout)                                                                                             \
-  X(DestroyPipelineLayout)                                                                                            \
-  X(CreateComputePipelines)                                                                                           \
-  X(DestroyPipeline)                                                                                                  \
-  X(CreateCommandPool)                                                                                                \
-  X(DestroyCommandPool)                                                                                               \
-  X(AllocateCommandBuffers)                                                                                           \
-  X(BeginCommandBuffer)                                                                                               \
-  X(EndCommandBuffer)                                                                                                 \
-  X(CreateFence)                                                                                                      \
-  X(DestroyFence)                                                                                                     \
-  X(WaitForFences)                                                                                                    \
-  X(ResetFences)                                                                                                      \
-  X(QueueSubmit)                                                                                                      \
+#define GSC_FOR_EACH_INSTANCE_FUNCTION(X) \
+  X(DestroyInstance)                      \
+  X(EnumeratePhysicalDevices)             \
+  X(GetPhysicalDeviceProperties2)         \
+  X(GetPhysicalDeviceFeatures2)           \
+  X(GetPhysicalDeviceMemoryProperties) X(GetPhysicalDeviceQueueFamilyProperties) X(CreateDevice) X(GetDeviceProcAddr)
+#define GSC_FOR_EACH_DEVICE_FUNCTION(X) \
+  X(DestroyDevice)                      \
+  X(GetDeviceQueue)                     \
+  X(CreateBuffer)                       \
+  X(DestroyBuffer)                      \
+  X(GetBufferMemoryRequirements)        \
+  X(AllocateMemory)                     \
+  X(FreeMemory)                         \
+  X(BindBufferMemory)                   \
+  X(MapMemory)                          \
+  X(GetBufferDeviceAddress)             \
+  X(CreateShaderModule)                 \
+  X(DestroyShaderModule)                \
+  X(CreatePipelineLayout)               \
+  X(DestroyPipelineLayout)              \
+  X(CreateComputePipelines)             \
+  X(DestroyPipeline)                    \
+  X(CreateCommandPool)                  \
+  X(DestroyCommandPool)                 \
+  X(AllocateCommandBuffers)             \
+  X(BeginCommandBuffer)                 \
+  X(EndCommandBuffer)                   \
+  X(CreateFence)                        \
+  X(DestroyFence)                       \
+  X(WaitForFences)                      \
+  X(ResetFences)                        \
+  X(QueueSubmit)                        \
   X(CmdBindPipeline) X(CmdPushConstants) X(CmdDispatch) X(CmdPipelineBarrier) X(CmdUpdateBuffer) X(CmdFillBuffer)
 
 /// Named as in vulkan.h, without vk. All are found, or the constructor of Device has thrown.

@@ -33,8 +33,8 @@ Block Memory::make_block(int64_t bytes, bool for_host) {
   VkBufferCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO;
   info.size = static_cast<VkDeviceSize>(bytes);
-  info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT |
-               VK_BUFFER_USAGE_TRANSFER_DST_BIT;
+  info.usage =
+      VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
   const std::span<const uint32_t> families = device_.compute_families();
   info.sharingMode = families.size() > 1 ? VK_SHARING_MODE_CONCURRENT : VK_SHARING_MODE_EXCLUSIVE;
   info.queueFamilyIndexCount = static_cast<uint32_t>(families.size());
@@ -117,9 +117,9 @@ void Memory::give_back(uint64_t address, int64_t bytes) noexcept {
   };
   const uint64_t end = address + static_cast<uint64_t>(bytes);
   const bool joins_next = next != gaps_.end() && next->address == end && !starts_block(end);
-  const bool joins_last =
-      next != gaps_.begin() && (next - 1)->address + static_cast<uint64_t>((next - 1)->bytes) == address &&
-      !starts_block(address);
+  const bool joins_last = next != gaps_.begin() &&
+                          (next - 1)->address + static_cast<uint64_t>((next - 1)->bytes) == address &&
+                          !starts_block(address);
   if (joins_last) {
     (next - 1)->bytes += bytes + (joins_next ? next->bytes : 0);
     if (joins_next) gaps_.erase(next);

@@ -122,8 +122,8 @@ TEST_F(Commands, RecordingNeitherSubmitsNorAllocates) {
     EXPECT_GSC_OK(gsc_optimizer_zero_grads(steps.device->optimizer, c));
     EXPECT_GSC_OK(gsc_ops_axpby(contexts_->device, 0.5, &from, 0.25, &to, 1, c));
     EXPECT_GSC_OK(gsc_ops_unscale_check(contexts_->device, &from, 1, found.device(), factor.device(), c));
-    EXPECT_GSC_OK(gsc_ops_norm(contexts_->device, &from, 1, GSC_NORM_L2, reinterpret_cast<double *>(norm.data()),
-                               nullptr, c));
+    EXPECT_GSC_OK(
+        gsc_ops_norm(contexts_->device, &from, 1, GSC_NORM_L2, reinterpret_cast<double *>(norm.data()), nullptr, c));
   };
   int64_t before[2], after[2];
   record(all);

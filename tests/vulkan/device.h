@@ -27,7 +27,8 @@ struct VulkanDevice {
   /// Until the queue has run all.
   void wait();
   VkCommandBuffer make_commands(VkCommandBufferLevel level = VK_COMMAND_BUFFER_LEVEL_PRIMARY);
-  static void begin(VkCommandBuffer commands, VkCommandBufferUsageFlags flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT);
+  static void begin(VkCommandBuffer commands,
+                    VkCommandBufferUsageFlags flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT);
 
   VkInstance instance = nullptr;
   VkPhysicalDevice physical = nullptr;

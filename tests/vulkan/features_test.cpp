@@ -65,7 +65,7 @@ TEST_F(Features, ThoseThatTheDeviceLacksAreNamed) {
 
 TEST_F(Features, HandlesAreChecked) {
   const gsc_vulkan_device good = vulkan_device()->handles();
-  const std::pair<void *gsc_vulkan_device::*, const char *> fields[] = {
+  const std::pair<void * gsc_vulkan_device::*, const char *> fields[] = {
       {&gsc_vulkan_device::instance, "instance"},
       {&gsc_vulkan_device::physical_device, "physical_device"},
       {&gsc_vulkan_device::device, "device"},
@@ -112,8 +112,8 @@ TEST_F(Features, TheLibraryOpensADeviceOfItsOwn) {
   {
     const Context context = make_context(options);
     const Scaler scaler = make_scaler(context, 1024.0F);
-    EXPECT_GSC_OK(gsc_scaler_update(scaler, nullptr));
-    EXPECT_EQ(report_of(scaler).updates, 1);
+    EXPECT_GSC_OK(gsc_scaler_set_scale(scaler, 8.0F, nullptr));
+    EXPECT_EQ(scale_of(scaler), 8.0F);
   }
   options.device_index = count;
   gsc_context *made = nullptr;

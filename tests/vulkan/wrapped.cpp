@@ -71,33 +71,32 @@ VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL get_instance(VkInstance instance, const
   return vkGetInstanceProcAddr(instance, name);
 }
 
-#define GSC_FOR_EACH_STAND_IN(X)                                                                                     \
-  X(CreateBuffer)                                                                                                    \
-  X(DestroyBuffer)                                                                                                   \
-  X(AllocateMemory)                                                                                                  \
-  X(FreeMemory)                                                                                                      \
-  X(BindBufferMemory)                                                                                                \
-  X(MapMemory)                                                                                                       \
-  X(CreateShaderModule)                                                                                              \
-  X(DestroyShaderModule)                                                                                             \
-  X(CreatePipelineLayout)                                                                                            \
-  X(DestroyPipelineLayout)                                                                                           \
-  X(CreateComputePipelines)                                                                                          \
-  X(DestroyPipeline)                                                                                                 \
-  X(CreateCommandPool)                                                                                               \
-  X(DestroyCommandPool)                                                                                              \
-  X(AllocateCommandBuffers)                                                                                          \
-  X(BeginCommandBuffer)                                                                                              \
+#define GSC_FOR_EACH_STAND_IN(X) \
+  X(CreateBuffer)                \
+  X(DestroyBuffer)               \
+  X(AllocateMemory)              \
+  X(FreeMemory)                  \
+  X(BindBufferMemory)            \
+  X(MapMemory)                   \
+  X(CreateShaderModule)          \
+  X(DestroyShaderModule)         \
+  X(CreatePipelineLayout)        \
+  X(DestroyPipelineLayout)       \
+  X(CreateComputePipelines)      \
+  X(DestroyPipeline)             \
+  X(CreateCommandPool)           \
+  X(DestroyCommandPool)          \
+  X(AllocateCommandBuffers)      \
+  X(BeginCommandBuffer)          \
   X(EndCommandBuffer) X(CreateFence) X(DestroyFence) X(WaitForFences) X(ResetFences) X(QueueSubmit)
 #define GSC_NAME(name) constexpr char kName##name[] = "vk" #name;
 GSC_FOR_EACH_STAND_IN(GSC_NAME)
 #undef GSC_NAME
 
 PFN_vkVoidFunction get_device(VkDevice device, const char *name) {
-#define GSC_TRY(function)                                                                                        \
-  if (std::strcmp(name, kName##function) == 0) {                                                                 \
-    return reinterpret_cast<PFN_vkVoidFunction>(                                                                 \
-        StandIn<PFN_vk##function, kName##function>::call);                                \
+#define GSC_TRY(function)                                                                          \
+  if (std::strcmp(name, kName##function) == 0) {                                                   \
+    return reinterpret_cast<PFN_vkVoidFunction>(StandIn<PFN_vk##function, kName##function>::call); \
   }
   GSC_FOR_EACH_STAND_IN(GSC_TRY)
 #undef GSC_TRY
