@@ -36,7 +36,8 @@ template <typename F>
 void step_twice(Twins &params, Twins &grads, Twins &copies, const F &fill) {
   const Contexts contexts;
   const Side host(contexts.cpu, options_of(), host_tensors(params), host_tensors(grads), host_tensors(copies));
-  const Side device(contexts.device, options_of(), device_tensors(params), device_tensors(grads), device_tensors(copies));
+  const Side device(contexts.device, options_of(), device_tensors(params), device_tensors(grads),
+                    device_tensors(copies));
   for (int step = 0; step < 2; ++step) {
     fill(grads, step);
     ASSERT_GSC_OK(host.step());

@@ -254,8 +254,9 @@ TEST(DeviceFormats, ListsOfTheCallersMayMixThem) {
     const Optimizer optimizers[] = {
         make(contexts.cpu, make_list(contexts.cpu, host_tensors(p)), make_list(contexts.cpu, host_tensors(g)),
              make_list(contexts.cpu, host_state[0]), make_list(contexts.cpu, host_state[1])),
-        make(contexts.device, make_list(contexts.device, device_tensors(p)), make_list(contexts.device, device_tensors(g)),
-             make_list(contexts.device, device_state[0]), make_list(contexts.device, device_state[1]))};
+        make(contexts.device, make_list(contexts.device, device_tensors(p)),
+             make_list(contexts.device, device_tensors(g)), make_list(contexts.device, device_state[0]),
+             make_list(contexts.device, device_state[1]))};
     for (int step = 0; step < 4; ++step) {
       SCOPED_TRACE(text("kind ", kind, " step ", step));
       set_order(static_cast<unsigned>(step));

@@ -89,7 +89,7 @@ char *mapped_at(const void *device) {
 }  // namespace
 
 VulkanDevice::VulkanDevice() {
-  const bool validates = is_set("GSC_TEST_VALIDATION");
+  const bool validates = is_set("GRADSCALER_TEST_VALIDATION");
   VkApplicationInfo application{};
   application.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO;
   application.apiVersion = VK_API_VERSION_1_2;
@@ -129,7 +129,7 @@ VulkanDevice::VulkanDevice() {
   }
   VkPhysicalDevice found[8];
   uint32_t count = 8;
-  const char *chosen = std::getenv("GSC_TEST_VULKAN_DEVICE");
+  const char *chosen = std::getenv("GRADSCALER_TEST_VULKAN_DEVICE");
   const auto index = static_cast<uint32_t>(chosen != nullptr ? std::atoi(chosen) : 0);
   if (vkEnumeratePhysicalDevices(instance, &count, found) < 0 || index >= count) return;
   physical = found[index];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The Vulkan device of the tests, and its memory, in the terms of tests/cuda/twin.h. The first physical device, or
-// GSC_TEST_VULKAN_DEVICE; tests are skipped if there is none. With GSC_TEST_VALIDATION=1 it is opened under
+// GRADSCALER_TEST_VULKAN_DEVICE; tests are skipped if there is none. With GRADSCALER_TEST_VALIDATION=1 it is opened under
 // VK_LAYER_KHRONOS_validation with synchronization validation, and any message of it fails the test that runs.
 #ifndef GRADSCALER_TESTS_VULKAN_DEVICE_H
 #define GRADSCALER_TESTS_VULKAN_DEVICE_H
