@@ -77,19 +77,11 @@ float exact_divide(float a, float b) {
   }
   const Parts x = parts_of(a);
   const Parts y = parts_of(b);
-  uint rest = uint(x.significand);
-  const uint divisor = uint(y.significand);
-  uint quotient = 0u;  // 26 or 27 bits of it
-  [[dont_unroll]] for (int i = 0; i < 27; ++i) {
-    quotient <<= 1;
-    if (rest >= divisor) {
-      rest -= divisor;
-      quotient |= 1u;
-    }
-    rest <<= 1;
-  }
-  if (rest != 0u) quotient |= 1u;
-  const uint64_t bits = rounded_bits(uint64_t(quotient), x.exponent - y.exponent - 26, 24, -149);
+  // 26 or 27 bits of the quotient.
+  const uint64_t dividend = x.significand << 26;
+  uint64_t quotient = dividend / y.significand;
+  if (quotient * y.significand != dividend) quotient |= 1ul;
+  const uint64_t bits = rounded_bits(quotient, x.exponent - y.exponent - 26, 24, -149);
   return uintBitsToFloat(sign_ | uint(min(bits, 0x7f800000ul)));
 }
 
@@ -102,15 +94,14 @@ double exact_divide(double a, double b) {
   }
   const Parts x = parts_of(a);
   const Parts y = parts_of(b);
-  uint64_t rest = x.significand;
-  uint64_t quotient = 0ul;  // 55 or 56 bits of it
-  [[dont_unroll]] for (int i = 0; i < 56; ++i) {
-    quotient <<= 1;
-    if (rest >= y.significand) {
-      rest -= y.significand;
-      quotient |= 1ul;
-    }
-    rest <<= 1;
+  // 55 or 56 bits of the quotient, eleven at a time.
+  uint64_t quotient = x.significand / y.significand;
+  uint64_t rest = x.significand - quotient * y.significand;
+  for (int i = 0; i < 5; ++i) {
+    rest <<= 11;
+    const uint64_t digit = rest / y.significand;
+    rest -= digit * y.significand;
+    quotient = quotient << 11 | digit;
   }
   if (rest != 0ul) quotient |= 1ul;
   const uint64_t bits = rounded_bits(quotient, x.exponent - y.exponent - 55, 53, -1074);
