@@ -140,7 +140,9 @@ TEST(Failing, CallsChangeNothingAndCanBeTriedAgain) {
         wrapped.fail_at(0);
         if (failed.empty()) {
           EXPECT_GSC_OK(status);
-          if (!call.partly) EXPECT_EQ(world.content() != before, call.changes);
+          if (!call.partly) {
+            EXPECT_EQ(world.content() != before, call.changes);
+          }
           break;
         }
         seen.insert(failed);
