@@ -15,5 +15,5 @@ target_include_directories(vulkan.rules PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
 target_compile_options(vulkan.rules PRIVATE -ffp-contract=off)
 target_link_libraries(vulkan.rules PRIVATE vulkan_tests)
 add_test(NAME vulkan.rules COMMAND vulkan.rules --gtest_brief=1)
-set_tests_properties(vulkan.rules PROPERTIES LABELS vulkan TIMEOUT 300 COST 30 ENVIRONMENT GALLIVM_PERF=nopt
+set_tests_properties(vulkan.rules PROPERTIES LABELS vulkan TIMEOUT 600 COST 30 ENVIRONMENT GALLIVM_PERF=nopt
                      SKIP_REGULAR_EXPRESSION "there is no Vulkan device")
