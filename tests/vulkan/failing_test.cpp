@@ -89,12 +89,10 @@ const std::vector<Call> &calls() {
          std::vector<int64_t> bins(GSC_EXPONENT_BINS);
          return gsc_tensor_list_diagnose_sync(w.params, &out, bins.data(), 1, nullptr);
        }},
-      {"a group",
-       [](World &w) {
+      {"a group", [](World &w) {
          const gsc_optimizer_options options = optimizer_options(GSC_LAMB);
          return gsc_optimizer_add_group(w.optimizer, 0, 1, &options, nullptr);
-       },
-       true}};
+       }}};
   return all;
 }
 
