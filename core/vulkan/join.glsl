@@ -3,7 +3,6 @@
 
 shared double lanes[kFinishLanes];
 
-const uint64_t kResultBytes = 32ul;
 double result_field(uint64_t results, int64_t chunk, int field) {
   return bits_double(load_coherent(results + uint64_t(chunk) * kResultBytes + uint64_t(field * 8)));
 }

@@ -81,6 +81,6 @@ void main() {
   if (scalars.skip) return;
   for (int64_t chunk = a.last_chunk - 1l - WORKGROUP; chunk >= a.first_chunk; chunk -= WORKGROUPS) {
     const Place place = place_of_part(a.grads, chunk, 0);
-    if (place.n > 0) sweep_chunk(a, scalars, place, a.results + uint64_t(chunk) * 32ul);
+    if (place.n > 0) sweep_chunk(a, scalars, place, a.results + uint64_t(chunk) * kResultBytes);
   }
 }

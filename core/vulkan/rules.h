@@ -12,6 +12,9 @@
 
 namespace gsc::vulkan {
 
+inline constexpr int32_t kFp64 = GSC_FP64;
+inline constexpr uint64_t kResultBytes = sizeof(ChunkResult);
+
 // Elements as they are stored, in the low bits of a word.
 
 GSC_HD uint64_t stored_bits(uint16_t x) { return x; }
@@ -40,13 +43,18 @@ GSC_HD uint64_t narrow_double(int32_t dtype, double x) {
 }
 /// The same of the dtypes that are computed in fp32.
 GSC_HD float widen_float(int32_t dtype, uint32_t stored) {
-  if (dtype == GSC_FP32) return from_bits(stored);
-  const auto half = static_cast<uint16_t>(stored);
-  return dtype == GSC_FP16 ? Fp16::widen(half) : Bf16::widen(half);
+  return with_dtype(dtype, [&](auto d) {
+    using D = decltype(d);
+    if constexpr (sizeof(typename D::Value) == sizeof(float)) return D::widen(from_stored<typename D::Stored>(stored));
+    return 0.0F;
+  });
 }
 GSC_HD uint32_t narrow_float(int32_t dtype, float x) {
-  if (dtype == GSC_FP32) return to_bits(x);
-  return dtype == GSC_FP16 ? Fp16::narrow(x) : Bf16::narrow(x);
+  return with_dtype(dtype, [&](auto d) {
+    using D = decltype(d);
+    if constexpr (sizeof(typename D::Value) == sizeof(float)) return static_cast<uint32_t>(stored_bits(D::narrow(x)));
+    return uint32_t{0};
+  });
 }
 
 // The place of work.
@@ -92,13 +100,14 @@ GSC_HD float scale_or_one(const float *scale) { return scale != nullptr ? *scale
 GSC_HD uint32_t magnitude_float(float x) { return to_bits(x) & 0x7fffffffU; }
 GSC_HD uint64_t magnitude_double(double x) { return to_bits(x) & 0x7fffffffffffffffU; }
 GSC_HD float limit_float(int32_t dtype, bool write) {
-  if (dtype == GSC_FP16) return write ? finite_limit<Fp16, true>(0.0) : finite_limit<Fp16, false>(0.0);
-  if (dtype == GSC_BF16) return write ? finite_limit<Bf16, true>(0.0) : finite_limit<Bf16, false>(0.0);
-  return finite_limit<Fp32, true>(0.0);
+  return with_dtype(dtype, [&](auto d) {
+    using D = decltype(d);
+    return static_cast<float>(write ? finite_limit<D, true>(0.0) : finite_limit<D, false>(0.0));
+  });
 }
 /// Whether tiles with this largest magnitude can be summed in the arithmetic type of their dtype.
 GSC_HD bool sum_fits(int32_t dtype, float largest) {
-  return dtype == GSC_FP16 ? Fp16::kSquaresFit : squares_fit(largest);
+  return with_dtype(dtype, [](auto d) { return decltype(d)::kSquaresFit; }) || squares_fit(largest);
 }
 GSC_HD bool tile_is_finite_float(uint32_t largest, float inv_scale, float limit) {
   return is_finite_tile(from_bits(magnitude_float(from_bits(largest) * inv_scale)), limit);

@@ -4,8 +4,6 @@
 #include "workgroup.glsl"
 #include "span.glsl"
 
-const int kFp32 = 3;
-const int kFp64 = 4;
 const int kBytes = kIsWide ? 8 : 4;
 
 shared COEFFICIENTS shared_coefficients;
