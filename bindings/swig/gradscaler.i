@@ -93,6 +93,8 @@ GSC_CLASS(gsc_optimizer, Optimizer)
 %ignore gsc_context_options::log;
 %ignore gsc_context_options::log_user;
 %ignore gsc_context_options::device_pool;
+%ignore gsc_context_options::vulkan;
+%ignore gsc_vulkan_device;
 %ignore GSC_API;
 %ignore GSC_TENSOR_INIT;
 %ignore GSC_CONTEXT_OPTIONS_INIT;

@@ -38,10 +38,35 @@ constexpr BackendRow kBackendRow = {
 }  // namespace
 #endif
 }  // namespace cuda
+namespace vulkan {
+#if defined(GSC_HAVE_VULKAN)
+extern const BackendRow kBackendRow;  // core/vulkan/devices.cpp
+#else
+namespace {
+
+[[noreturn]] void fail_without_vulkan(const Argument &what) {
+  fail(GSC_ERROR_UNAVAILABLE, what, "is GSC_DEVICE_VULKAN, but this library was built without Vulkan");
+}
+
+constexpr BackendRow kBackendRow = {
+    GSC_DEVICE_VULKAN,
+    "Vulkan",
+    "Vulkan: no",
+    [] { return int32_t{0}; },
+    [](int32_t) -> gsc_device_info { fail_without_vulkan("device_type"); },
+    [](std::pmr::memory_resource *, const gsc_context_options &) -> OpenBackend {
+      fail_without_vulkan(kOptions.field("device_type"));
+    },
+    nullptr,
+};
+
+}  // namespace
+#endif
+}  // namespace vulkan
 
 namespace {
 
-const BackendRow *const kBackends[] = {&cpu::kBackendRow, &cuda::kBackendRow};
+const BackendRow *const kBackends[] = {&cpu::kBackendRow, &cuda::kBackendRow, &vulkan::kBackendRow};
 
 }  // namespace
 

@@ -14,7 +14,7 @@
  * device. The scale, the decision to skip and the counters stay in device memory until you ask for them.
  *
  * Four objects do the work:
- *   gsc_context      a device: the CPU, or CUDA device n
+ *   gsc_context      a device: the CPU, or a GPU through CUDA or Vulkan
  *   gsc_tensor_list  your buffers, validated once and used in every step
  *   gsc_optimizer    AdamW, SGD or another kind, over a list of parameters and a list of gradients
  *   gsc_scaler       the scale, its policy, counters and history
@@ -72,7 +72,8 @@
  *   - Memory. "Device memory" is memory of the context's device: plain host memory on the CPU. A "device scalar" is a
  *     single number in device memory, passed by its address.
  *   - Streams. `stream` is the CUDA stream (cudaStream_t or CUstream) on which the work is enqueued. NULL is the default
- *     stream. The CPU ignores it: the work is done when the call returns.
+ *     stream. For Vulkan it is a command buffer: see gsc_vulkan_device. The CPU ignores it: the work is done when the
+ *     call returns.
  *   - Order. Calls that use the same scaler, list or optimizer run on the device in the order in which you make them,
  *     even on different streams. The library does not order your kernels on other streams: use an event. A graph
  *     capture keeps this order among its calls only. You order the graph with the work outside it.
@@ -335,8 +336,8 @@ GSC_API gsc_status gsc_tensor_list_set_present(gsc_tensor_list *list, const uint
 /**
  * Kinds of optimizer. Each state slot has one tensor per parameter, of the same count, in fp32 (fp64 for fp64
  * parameters) or in the dtypes of a GSC_STATE_* format: take them from gsc_optimizer_get_state. `average` and NovoGrad's
- * exp_avg_sq have 2 and 1 numbers per tensor, in fp64. With an ema_decay the slot `ema` follows, in fp32 or fp64: the
- * first step of a tensor sets it to the new parameters, later ones average them in the same pass.
+ * exp_avg_sq have 2 and 1 numbers per tensor, in fp64. With an ema_decay the slot `ema` follows, which may also be fp16
+ * or bf16: the first step of a tensor sets it to the new parameters, later ones average them in the same pass.
  */
 enum {
   /**
@@ -490,6 +491,16 @@ enum {
   GSC_MASTER_STOCHASTIC = 3
 };
 
+/** Formats of the moving average of the parameters. That of fp64 parameters is fp64. */
+enum {
+  /** fp32. */
+  GSC_EMA_FULL = 0,
+  /** fp16, rounded stochastically; it ends at 65504. */
+  GSC_EMA_FP16 = 1,
+  /** bf16, rounded stochastically. */
+  GSC_EMA_BF16 = 2
+};
+
 /** Hyper-parameters of an optimizer. Start from gsc_optimizer_options_init, which writes the defaults of a kind. */
 typedef struct gsc_optimizer_options {
   uint32_t struct_size;
@@ -524,7 +535,8 @@ typedef struct gsc_optimizer_options {
   int64_t seed;
   /** GSC_MASTER_*. Other values than GSC_MASTER_NONE need fp16 or bf16 parameters. */
   int32_t master_format;
-  int32_t reserved;
+  /** GSC_EMA_*: the format of an average that the library allocates. */
+  int32_t ema_format;
   /** RMSprop: decay of the means, in [0, 1). AdEMAMix: weight of the slow mean, >= 0. */
   double alpha;
   /** Adadelta: decay of the means, in [0, 1). */
@@ -1185,7 +1197,8 @@ GSC_API gsc_status gsc_scaler_set_scale(gsc_scaler *scaler, float scale, gsc_str
  * The host does not wait in these calls. Only a list's first call with the scaler allocates. Calls without a list, and
  * the reports of any list, take a stream of the scaler's device. A graph captured over several devices must contain
  * whole iterations, and must begin by making the other streams wait for the first. As on one device, each list is
- * skipped and clipped separately. All contexts must be of one kind, CPU or CUDA.
+ * skipped and clipped separately. All contexts must be of one kind, CPU or CUDA. On Vulkan all lists of a
+ * scaler are in its context.
  * ------------------------------------------------------------------------------------------------------------ */
 
 /**
@@ -1226,21 +1239,25 @@ enum {
   /** The host's processors. */
   GSC_DEVICE_CPU = 0,
   /** An NVIDIA GPU. */
-  GSC_DEVICE_CUDA = 1
+  GSC_DEVICE_CUDA = 1,
+  /** A GPU of any maker, through Vulkan: see gsc_vulkan_device. */
+  GSC_DEVICE_VULKAN = 2
 };
 
-/** Number of devices of a kind: 1 for the CPU; for CUDA, 0 with GSC_OK without a driver or if built without CUDA. */
+/**
+ * Number of devices of a kind: 1 for the CPU; for CUDA and Vulkan, 0 with GSC_OK without a driver or if built without it.
+ */
 GSC_API gsc_status gsc_device_get_count(int32_t device_type, int32_t *out_count);
 
 /** Description of a device. */
 typedef struct gsc_device_info {
   uint32_t struct_size;
-  /** GSC_DEVICE_CPU or GSC_DEVICE_CUDA. */
+  /** GSC_DEVICE_*. */
   int32_t device_type;
   int32_t device_index;
-  /** CPU: threads this process may run on. CUDA: number of multiprocessors. */
+  /** CPU: threads this process may run on. CUDA: number of multiprocessors. Vulkan: 0, it does not tell. */
   int32_t units;
-  /** CPU: GSC_CPU_*, the best usable one. CUDA: 10 * major + minor compute capability. */
+  /** CPU: GSC_CPU_*, the best usable one. CUDA: 10 * major + minor compute capability. Vulkan: 10 * major + minor. */
   int32_t level;
   int32_t reserved;
   /** Memory of the device in bytes; 0 if unknown. */
@@ -1305,14 +1322,49 @@ enum {
   GSC_CONTEXT_USE_CURRENT = 1
 };
 
+/** Locks or unlocks something of yours. Exceptions are dropped. */
+typedef void (*gsc_lock_fn)(void *user);
+
+/**
+ * Your Vulkan device, for gsc_context_options.vulkan: handles of vulkan.h, which this header does not include. All must
+ * outlive the context and its objects. docs/reference/vulkan.md has the features it must be created with.
+ *
+ * On such a context tensors are VkDeviceAddress (cast to a pointer), and a stream is a VkCommandBuffer in the recording
+ * state, outside of a render pass, of a family with compute. Calls record their work, and never submit, wait or allocate
+ * once their kernels have been compiled, at their first use. A command buffer may be submitted many times, but the work of
+ * one context must run in one order: you order it as you order your own dispatches. Stream NULL, also of functions whose
+ * name ends in _sync: the library records and submits to `queue`.
+ */
+typedef struct gsc_vulkan_device {
+  uint32_t struct_size;
+  /** Of `queue`; it has compute. */
+  uint32_t queue_family;
+  /** VkInstance, of version 1.2 at least. */
+  void *instance;
+  /** VkPhysicalDevice. */
+  void *physical_device;
+  /** VkDevice. */
+  void *device;
+  /** VkQueue. */
+  void *queue;
+  /** PFN_vkGetInstanceProcAddr. The library calls no other loader. */
+  void *get_instance_proc_addr;
+  /** The VkPhysicalDeviceFeatures2 chain that the device was created with; NULL: all features that it supports. */
+  const void *enabled_features;
+  /** Called around vkQueueSubmit. NULL, both: no one else uses `queue` during calls that submit. */
+  gsc_lock_fn lock;
+  gsc_lock_fn unlock;
+  void *lock_user;
+} gsc_vulkan_device;
+
 /** Options of a context. Start from GSC_CONTEXT_OPTIONS_INIT or gsc_context_options_init. */
 struct gsc_context_options {
   uint32_t struct_size;
   /** GSC_CONTEXT_* bits. */
   uint32_t flags;
-  /** GSC_DEVICE_CPU or GSC_DEVICE_CUDA. */
+  /** GSC_DEVICE_*. */
   int32_t device_type;
-  /** CUDA device number; 0 for the CPU. */
+  /** Number of the CUDA or Vulkan device; 0 for the CPU, and not read if `vulkan` is not NULL. */
   int32_t device_index;
   /** CPU threads per call, including the calling one, 0..1024. 0: one per processor of this process. 1: no pool. */
   int32_t num_threads;
@@ -1334,11 +1386,13 @@ struct gsc_context_options {
    * must outlive the context and its objects. NULL: cudaMalloc, and a pool of the library's for scratch.
    */
   void *device_pool;
+  /** Vulkan: your device, read before the call returns. NULL: the library opens device_index by the system's loader. */
+  const gsc_vulkan_device *vulkan;
 };
 
 /** The CPU with all its threads. Equals what gsc_context_options_init writes. */
 #define GSC_CONTEXT_OPTIONS_INIT \
-  { (uint32_t)sizeof(gsc_context_options), 0, GSC_DEVICE_CPU, 0, 0, GSC_CPU_BEST, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { (uint32_t)sizeof(gsc_context_options), 0, GSC_DEVICE_CPU, 0, 0, GSC_CPU_BEST, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** Writes the defaults. Same contract as gsc_optimizer_options_init. */
 GSC_API gsc_status gsc_context_options_init(gsc_context_options *options, uint32_t struct_size);
@@ -1441,9 +1495,9 @@ GSC_API gsc_status gsc_ops_cast(gsc_context *context, const gsc_tensor *src, con
                                 gsc_stream stream);
 /**
  * Converts optimizer state between its formats, rounded to nearest, as gsc_optimizer_load_sync does: dst[i] = src[i].
- * Both are fp32 or codes of one kind of slot, or both are remainders; equal dtypes keep their bits. If one is fp32 and
- * the other a remainder, the fp32 tensor holds masters, and weights[i] their fp16 or bf16 weights, which are only read;
- * a master that does not round to its weight has the remainder of the weight it rounds to. Else `weights` may be NULL.
+ * Both are fp32 or codes of one kind of slot (fp16 and bf16 of `ema`), or both are remainders; equal dtypes keep their
+ * bits. If one is fp32 and the other a remainder, the fp32 tensor holds masters, and weights[i] their 16-bit weights; a
+ * master that does not round to its weight has the remainder of the weight it rounds to. Else `weights` may be NULL.
  * Takes FlashOptim's GSC_INT8_SOFTSIGN and GSC_UINT8_SQRT as codes, too. src[i] and dst[i] must not overlap.
  */
 GSC_API gsc_status gsc_ops_convert_state(gsc_context *context, const gsc_tensor *src, const gsc_tensor *weights,

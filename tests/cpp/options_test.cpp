@@ -40,6 +40,7 @@ TEST(ContextOptions, DefaultsAreTheLibrarys) {
 
 TEST(ContextOptions, EveryFieldArrives) {
   int users[4];
+  const gsc_vulkan_device vulkan{};
   const ContextOptions options = {.flags = 1,
                                   .device_type = DeviceType::cuda,
                                   .device_index = 2,
@@ -52,7 +53,8 @@ TEST(ContextOptions, EveryFieldArrives) {
                                   .allocator_user = &users[1],
                                   .log = log,
                                   .log_user = &users[2],
-                                  .device_pool = &users[3]};
+                                  .device_pool = &users[3],
+                                  .vulkan = &vulkan};
   const gsc_context_options expected = {sizeof(gsc_context_options),
                                         1,
                                         GSC_DEVICE_CUDA,
@@ -66,7 +68,8 @@ TEST(ContextOptions, EveryFieldArrives) {
                                         &users[1],
                                         log,
                                         &users[2],
-                                        &users[3]};
+                                        &users[3],
+                                        &vulkan};
   EXPECT_TRUE(same_bytes(options.to_c(), expected));
 }
 

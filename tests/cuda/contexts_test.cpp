@@ -153,7 +153,7 @@ TEST(CurrentContext, MemoryOfAnotherContextOfTheDeviceIsRefused) {
   const gsc_tensor in_own[] = {foreign.device_tensor(), primary.device_tensor()};
   EXPECT_INVALID(gsc_tensor_list_create(context, in_own, 2, nullptr, &list), "tensors[1]", "another CUDA context");
   const gsc_tensor in_primary[] = {foreign.device_tensor()};
-  EXPECT_INVALID(gsc_tensor_list_create(contexts.cuda, in_primary, 1, nullptr, &list), "tensors[0]",
+  EXPECT_INVALID(gsc_tensor_list_create(contexts.device, in_primary, 1, nullptr, &list), "tensors[0]",
                  "GSC_CONTEXT_USE_CURRENT");
   // Memory of a pool belongs to no context.
   cudaMemPool_t pool = nullptr;
@@ -162,7 +162,7 @@ TEST(CurrentContext, MemoryOfAnotherContextOfTheDeviceIsRefused) {
   void *pooled = nullptr;
   ASSERT_EQ(cudaMallocFromPoolAsync(&pooled, 16, pool, nullptr), cudaSuccess);
   const gsc_tensor tensor = GSC_TENSOR_INIT(pooled, 4, GSC_FP32);
-  EXPECT_GSC_OK(gsc_tensor_list_create(contexts.cuda, &tensor, 1, nullptr, &list));
+  EXPECT_GSC_OK(gsc_tensor_list_create(contexts.device, &tensor, 1, nullptr, &list));
   gsc_tensor_list_destroy(list);
   cudaFreeAsync(pooled, nullptr);
   cudaMemPoolDestroy(pool);
@@ -223,7 +223,7 @@ TEST(CurrentContext, IsRefusedIfThereIsNoneOrOfAnotherDevice) {
 
 TEST(CurrentContext, AScalerSpansTwoContextsOfOneDevice) {
   const Contexts contexts;
-  const Training first(contexts.cuda);
+  const Training first(contexts.device);
   const OwnContext own(0);
   const Context context = make_in_current(0);
   const Training second(context);
@@ -343,7 +343,7 @@ TEST_F(WithoutPools, WhatNeedsScratchMemoryWaitsOutsideOfCaptures) {
   const gsc_tensor tensor = x.device_tensor();
   const auto waits_of_axpby = [&] {
     const int64_t waits = emulation::wait_count();
-    EXPECT_GSC_OK(gsc_ops_axpby(contexts.cuda, 1.0, &tensor, 1.0, &tensor, 1, nullptr));
+    EXPECT_GSC_OK(gsc_ops_axpby(contexts.device, 1.0, &tensor, 1.0, &tensor, 1, nullptr));
     return emulation::wait_count() - waits;
   };
   EXPECT_GT(waits_of_axpby(), 0);

@@ -74,9 +74,9 @@ TEST_F(CudaDevices, NotTogetherWithTheCpu) {
   const Contexts contexts;
   Twin twin(GSC_FP32, 4);
   const List on_cpu = make_list(contexts.cpu, {twin.host_tensor()});
-  const List on_gpu = make_list(contexts.cuda, {twin.device_tensor()});
+  const List on_gpu = make_list(contexts.device, {twin.device_tensor()});
   const Scaler host = make_scaler(contexts.cpu, 1.0f);
-  const Scaler device = make_scaler(contexts.cuda, 1.0f);
+  const Scaler device = make_scaler(contexts.device, 1.0f);
   EXPECT_INVALID(gsc_scaler_check(host, on_gpu, nullptr), "grads", "CUDA");
   EXPECT_INVALID(gsc_scaler_check(device, on_cpu, nullptr), "grads", "CPU");
   EXPECT_INVALID(gsc_scaler_discard(device, on_cpu), "grads");

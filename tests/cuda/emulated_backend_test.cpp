@@ -29,12 +29,12 @@ TEST(EmulatedBackend, AStepIsTwoLaunchesAndSomeStepsTakeMore) {
       p.emplace_back(c.mixed && i == 1 ? GSC_FP64 : GSC_FP32, 64);
       g.emplace_back(GSC_FP16, 64);
     }
-    const List params = make_list(contexts.cuda, device_tensors(p)),
-               grads = make_list(contexts.cuda, device_tensors(g));
+    const List params = make_list(contexts.device, device_tensors(p)),
+               grads = make_list(contexts.device, device_tensors(g));
     const gsc_optimizer_options options = optimizer_options(c.kind);
-    const Optimizer optimizer = make_optimizer(contexts.cuda, options, params, grads);
+    const Optimizer optimizer = make_optimizer(contexts.device, options, params, grads);
     for (int i = 1; i < c.groups; ++i) ASSERT_GSC_OK(gsc_optimizer_add_group(optimizer, 0, 0, &options, nullptr));
-    const Scaler scaler = make_scaler(contexts.cuda, 1.0f);
+    const Scaler scaler = make_scaler(contexts.device, 1.0f);
     const int64_t launches = emulation::launch_count();
     const int64_t waits = emulation::wait_count();
     const int64_t allocations = emulation::allocation_count();
@@ -64,8 +64,8 @@ TEST(EmulatedBackend, ACapturedStepCanBeReplayed) {
     options.master_format = c.master_format;
     options.ema_decay = c.ema_decay;
     options.flags = GSC_OPTIMIZER_EMA_WARMUP;
-    const Training stepped(contexts.cuda, 3, 1000, c.param_dtype, options);
-    const Training replayed(contexts.cuda, 3, 1000, c.param_dtype, options);
+    const Training stepped(contexts.device, 3, 1000, c.param_dtype, options);
+    const Training replayed(contexts.device, 3, 1000, c.param_dtype, options);
     const int64_t launches = emulation::launch_count(), waits = emulation::wait_count();
     emulation::set_capturing(true);
     emulation::keep_work(true);
@@ -128,7 +128,7 @@ TEST(EmulatedBackend, AStatelessOperationTakesTwoLaunchesAndAllocatesHostMemoryO
 /// The CPU refuses such a step; here an error could not be reported in time.
 TEST(EmulatedBackend, ALearningRateThatIsNoneSkipsTheStep) {
   const Contexts contexts;
-  const Training training(contexts.cuda);
+  const Training training(contexts.device);
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -1.0F, std::numeric_limits<float>::infinity()}) {
     const TwinWord<float> lr(bad);
     const int64_t applied = applied_steps(training.optimizer), skipped = skipped_steps(training.optimizer);
@@ -147,10 +147,10 @@ TEST(EmulatedBackend, Fp64GradientsOfFp32ParametersOverflowWhereFp32Does) {
     Twin g(GSC_FP64, 3);
     g.host().set(1, value);
     g.upload();
-    const List params = make_list(contexts.cuda, {p.device_tensor()});
-    const List grads = make_list(contexts.cuda, {g.device_tensor()});
-    const Optimizer optimizer = make_optimizer(contexts.cuda, optimizer_options(GSC_SGD), params, grads);
-    const Scaler scaler = make_scaler(contexts.cuda, 1.0f);
+    const List params = make_list(contexts.device, {p.device_tensor()});
+    const List grads = make_list(contexts.device, {g.device_tensor()});
+    const Optimizer optimizer = make_optimizer(contexts.device, optimizer_options(GSC_SGD), params, grads);
+    const Scaler scaler = make_scaler(contexts.device, 1.0f);
     ASSERT_GSC_OK(gsc_scaler_step(scaler, optimizer, nullptr));
     EXPECT_EQ(skipped_steps(optimizer), value > 3.41e38 ? 1 : 0) << value;
     EXPECT_EQ(report_of(scaler, grads).inf_count, value > 3.41e38 ? 1 : 0) << value;
@@ -165,9 +165,9 @@ TEST(EmulatedBackend, LearningRateAndStepScalarsAreReadOnTheDevice) {
   g.host().fill(4.0);
   p.upload();
   g.upload();
-  const List params = make_list(contexts.cuda, {p.device_tensor()});
-  const List grads = make_list(contexts.cuda, {g.device_tensor()});
-  const Optimizer optimizer = make_optimizer(contexts.cuda, optimizer_options(GSC_SGD), params, grads);
+  const List params = make_list(contexts.device, {p.device_tensor()});
+  const List grads = make_list(contexts.device, {g.device_tensor()});
+  const Optimizer optimizer = make_optimizer(contexts.device, optimizer_options(GSC_SGD), params, grads);
   TwinWord<float> lr(0.5f);
   TwinWord<float> inverse(0.25f);
   TwinWord<float> found(0.0f);
@@ -187,12 +187,12 @@ TEST(EmulatedBackend, LearningRateAndStepScalarsAreReadOnTheDevice) {
 
 TEST(EmulatedBackend, EmptyLists) {
   const Contexts contexts;
-  const Training training(contexts.cuda, 0);
+  const Training training(contexts.device, 0);
   ASSERT_GSC_OK(training.step());
   EXPECT_EQ(report_of(training.scaler, training.grads).grad_norm, 0.0);
   EXPECT_EQ(applied_steps(training.optimizer), 1);
   double *out = static_cast<double *>(emulation::allocate_device(8));
-  ASSERT_GSC_OK(gsc_ops_norm(contexts.cuda, nullptr, 0, GSC_NORM_L2, out, nullptr, nullptr));
+  ASSERT_GSC_OK(gsc_ops_norm(contexts.device, nullptr, 0, GSC_NORM_L2, out, nullptr, nullptr));
   EXPECT_EQ(read_device(out), 0.0);
   cudaFree(out);
 }
@@ -202,25 +202,25 @@ TEST(EmulatedBackend, BadMemory) {
   Twin twin(GSC_FP32, 8);
   gsc_tensor_list *list = nullptr;
   gsc_tensor tensors[2] = {twin.device_tensor(), twin.host_tensor()};
-  EXPECT_INVALID(gsc_tensor_list_create(contexts.cuda, tensors, 2, nullptr, &list), "tensors[1]", "host memory");
+  EXPECT_INVALID(gsc_tensor_list_create(contexts.device, tensors, 2, nullptr, &list), "tensors[1]", "host memory");
   void *other = emulation::allocate_device(32, 1);
   tensors[1].data = other;
-  EXPECT_INVALID(gsc_tensor_list_create(contexts.cuda, tensors, 2, nullptr, &list), "tensors[1]", "device 1");
+  EXPECT_INVALID(gsc_tensor_list_create(contexts.device, tensors, 2, nullptr, &list), "tensors[1]", "device 1");
   void *freed = emulation::allocate_device(32);
   cudaFree(freed);
   tensors[1].data = freed;
-  EXPECT_INVALID(gsc_tensor_list_create(contexts.cuda, tensors, 2, nullptr, &list), "tensors[1]", "freed");
+  EXPECT_INVALID(gsc_tensor_list_create(contexts.device, tensors, 2, nullptr, &list), "tensors[1]", "freed");
   EXPECT_INVALID(gsc_tensor_list_create(contexts.cpu, tensors, 1, nullptr, &list), "tensors[0]", "CUDA device 0");
   cudaFree(other);
   auto report = with_size<gsc_report>();
-  const Training training(contexts.cuda);
+  const Training training(contexts.device);
   ASSERT_GSC_OK(training.step());
   EXPECT_INVALID(gsc_scaler_read_report_async(training.scaler, nullptr, &report, nullptr), "out_report", "pinned");
 }
 
 TEST(EmulatedBackend, AStreamThatIsNone) {
   const Contexts contexts;
-  const Training training(contexts.cuda);
+  const Training training(contexts.device);
   int not_a_stream = 0;
   EXPECT_INVALID(training.step(&not_a_stream), "stream");
 }

@@ -61,11 +61,11 @@ TEST_F(Gpu, ACapturedIterationFollowsItsInput) {
   Twin input(GSC_FP32, 1);
   Twin grad(GSC_FP16, 1);
   Twin param(GSC_FP32, 1);
-  const List params = make_list(contexts_->cuda, {param.device_tensor()});
-  const List grads = make_list(contexts_->cuda, {grad.device_tensor()});
+  const List params = make_list(contexts_->device, {param.device_tensor()});
+  const List grads = make_list(contexts_->device, {grad.device_tensor()});
   gsc_optimizer_options options = optimizer_options(GSC_SGD);
-  const Optimizer optimizer = make_optimizer(contexts_->cuda, options, params, grads);
-  const Scaler scaler = make_scaler(contexts_->cuda, scaler_options(4.0f, 2));
+  const Optimizer optimizer = make_optimizer(contexts_->device, options, params, grads);
+  const Scaler scaler = make_scaler(contexts_->device, scaler_options(4.0f, 2));
   TwinWord<float> lr(1.0f);
   ASSERT_GSC_OK(gsc_optimizer_set_device_lr(optimizer, 0, lr.device(), stream.get()));
   const gsc_tensor from = input.device_tensor();
@@ -110,7 +110,7 @@ TEST_F(Gpu, ACapturedStepIsTwoNodesAndReplaysTheSameBits) {
   }
   const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
   const Side host(contexts_->cpu, options, host_tensors(params), host_tensors(grads));
-  const Side device(contexts_->cuda, options, device_tensors(params), device_tensors(grads));
+  const Side device(contexts_->device, options, device_tensors(params), device_tensors(grads));
   ASSERT_CUDA(cudaDeviceSynchronize());
   const Graph graph(stream.get(), [&] { EXPECT_GSC_OK(device.step(stream.get())); });
   EXPECT_EQ(graph.nodes(), 2u);
@@ -133,8 +133,8 @@ TEST_F(Gpu, StatelessOperationsCanBeCaptured) {
   const gsc_tensor tensor = x.device_tensor();
   const gsc_tensor host = x.host_tensor();
   const Graph graph(stream.get(), [&] {
-    EXPECT_GSC_OK(gsc_ops_axpby(contexts_->cuda, 0.5, &tensor, 0.25, &tensor, 1, stream.get()));
-    EXPECT_GSC_OK(gsc_ops_norm(contexts_->cuda, &tensor, 1, GSC_NORM_L2, reinterpret_cast<double *>(out.data()),
+    EXPECT_GSC_OK(gsc_ops_axpby(contexts_->device, 0.5, &tensor, 0.25, &tensor, 1, stream.get()));
+    EXPECT_GSC_OK(gsc_ops_norm(contexts_->device, &tensor, 1, GSC_NORM_L2, reinterpret_cast<double *>(out.data()),
                                nullptr, stream.get()));
   });
   for (int i = 0; i < 3; ++i) {
@@ -172,7 +172,7 @@ TEST_F(Gpu, TwoStreamsAndThreadsDoNotDisturbEachOther) {
   for (size_t side = 0; side < kSides; ++side) {
     threads.emplace_back([&, side] {
       const DeviceStream stream(0);
-      train(side, contexts_->cuda, false, stream.get());
+      train(side, contexts_->device, false, stream.get());
       stream.wait();
     });
   }
@@ -195,8 +195,8 @@ TEST_F(Gpu, MoreThanTwoToThe31Elements) {
   const uint16_t two = 0x4000;
   const uint16_t inf = 0x7c00;
   copy_to_device(memory.data() + (count - 1) * 2, &two, 2);
-  const List list = make_list(contexts_->cuda, {tensor});
-  const Scaler scaler = make_scaler(contexts_->cuda, 1.0f);
+  const List list = make_list(contexts_->device, {tensor});
+  const Scaler scaler = make_scaler(contexts_->device, 1.0f);
   ASSERT_GSC_OK(gsc_scaler_unscale(scaler, list, nullptr));
   EXPECT_EQ(report_of(scaler, list).grad_norm, 2.0);
   ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
@@ -210,7 +210,7 @@ TEST_F(Gpu, TheCurrentDeviceAndPendingErrorsStayAsTheyAre) {
   int device = -1;
   ASSERT_CUDA(cudaGetDevice(&device));
   EXPECT_NE(cudaSetDevice(1000), cudaSuccess);
-  const Scaler scaler = make_scaler(contexts_->cuda, 2.0f);
+  const Scaler scaler = make_scaler(contexts_->device, 2.0f);
   EXPECT_EQ(scale_of(scaler), 2.0f);
   // The error is this program's; the library has a separate runtime and must not clear it.
   EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidDevice);
@@ -228,11 +228,11 @@ TEST_F(Gpu, PinnedMemoryIsTaken) {
   ASSERT_CUDA(cudaMallocHost(reinterpret_cast<void **>(&pinned), sizeof *pinned));
   pinned->report = with_size<gsc_report>();
   std::fill_n(pinned->floats, 1000, 3.0F);
-  const Scaler scaler = make_scaler(contexts_->cuda, 32.0f);
+  const Scaler scaler = make_scaler(contexts_->device, 32.0f);
   const TwinWord<float> factor(0.5F);
   const gsc_tensor tensor = GSC_TENSOR_INIT(pinned->floats, 1000, GSC_FP32);
   ASSERT_GSC_OK(gsc_scaler_read_report_async(scaler, nullptr, &pinned->report, stream.get()));
-  ASSERT_GSC_OK(gsc_ops_scale(contexts_->cuda, &tensor, &tensor, 1, factor.device(), stream.get()));
+  ASSERT_GSC_OK(gsc_ops_scale(contexts_->device, &tensor, &tensor, 1, factor.device(), stream.get()));
   stream.wait();
   EXPECT_EQ(pinned->report.scale, 32.0f);
   EXPECT_EQ(std::count(pinned->floats, pinned->floats + 1000, 1.5F), 1000);

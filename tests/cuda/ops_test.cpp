@@ -15,7 +15,7 @@ struct Case {
   int64_t offset;
 };
 
-class CudaOps : public ::testing::TestWithParam<Case> {
+class DeviceOps : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     SKIP_WITHOUT_DEVICE();
@@ -50,13 +50,13 @@ void expect_same_norms(const Contexts &contexts, Twins &twins, int32_t type, boo
   ASSERT_GSC_OK(
       gsc_ops_norm(contexts.cpu, host_tensors(twins).data(), n, type, norms.data(), norms.data() + 1, nullptr));
   ASSERT_GSC_OK(
-      gsc_ops_norm(contexts.cuda, device_tensors(twins).data(), n, type, words, each ? words + 1 : nullptr, nullptr));
+      gsc_ops_norm(contexts.device, device_tensors(twins).data(), n, type, words, each ? words + 1 : nullptr, nullptr));
   for (int64_t i = 0; i <= (each ? n : 0); ++i) {
     EXPECT_TRUE(same_value(read_device(words + i), norms[i])) << "norm " << i;
   }
 }
 
-TEST_P(CudaOps, Norm) {
+TEST_P(DeviceOps, Norm) {
   for_all_values([&](Twins &twins, Values) {
     for (const int32_t type : {GSC_NORM_L2, GSC_NORM_INF}) {
       for (const bool each : {true, false}) expect_same_norms(*contexts_, twins, type, each);
@@ -64,7 +64,7 @@ TEST_P(CudaOps, Norm) {
   });
 }
 
-TEST_P(CudaOps, UnscaleCheck) {
+TEST_P(DeviceOps, UnscaleCheck) {
   for (const float inverse : {0.25f, 3.0f, 0x1p-20f}) {
     for_all_values([&](Twins &twins, Values) {
       const auto n = static_cast<int64_t>(twins.size());
@@ -72,14 +72,14 @@ TEST_P(CudaOps, UnscaleCheck) {
       const TwinWord<float> factor(inverse);
       ASSERT_GSC_OK(
           gsc_ops_unscale_check(contexts_->cpu, host_tensors(twins).data(), n, &found.host, &factor.host, nullptr));
-      ASSERT_GSC_OK(gsc_ops_unscale_check(contexts_->cuda, device_tensors(twins).data(), n, found.device(),
+      ASSERT_GSC_OK(gsc_ops_unscale_check(contexts_->device, device_tensors(twins).data(), n, found.device(),
                                           factor.device(), nullptr));
       EXPECT_EQ(found.read(), found.host);
     });
   }
 }
 
-TEST_P(CudaOps, ScaleCastAxpbyZero) {
+TEST_P(DeviceOps, ScaleCastAxpbyZero) {
   for (const int32_t other : kAllDtypes) {
     for_all_values([&](Twins &twins, Values kind) {
       const auto n = static_cast<int64_t>(twins.size());
@@ -97,27 +97,27 @@ TEST_P(CudaOps, ScaleCastAxpbyZero) {
       const auto dx = device_tensors(twins);
       const auto dy = device_tensors(to);
       ASSERT_GSC_OK(gsc_ops_axpby(contexts_->cpu, 0.3, hx.data(), -1.7, hy.data(), n, nullptr));
-      ASSERT_GSC_OK(gsc_ops_axpby(contexts_->cuda, 0.3, dx.data(), -1.7, dy.data(), n, nullptr));
+      ASSERT_GSC_OK(gsc_ops_axpby(contexts_->device, 0.3, dx.data(), -1.7, dy.data(), n, nullptr));
       compare();
       ASSERT_GSC_OK(gsc_ops_axpby(contexts_->cpu, 0.3, hx.data(), 0.0, hy.data(), n, nullptr));
-      ASSERT_GSC_OK(gsc_ops_axpby(contexts_->cuda, 0.3, dx.data(), 0.0, dy.data(), n, nullptr));
+      ASSERT_GSC_OK(gsc_ops_axpby(contexts_->device, 0.3, dx.data(), 0.0, dy.data(), n, nullptr));
       compare();
       ASSERT_GSC_OK(gsc_ops_cast(contexts_->cpu, hx.data(), hy.data(), n, nullptr));
-      ASSERT_GSC_OK(gsc_ops_cast(contexts_->cuda, dx.data(), dy.data(), n, nullptr));
+      ASSERT_GSC_OK(gsc_ops_cast(contexts_->device, dx.data(), dy.data(), n, nullptr));
       compare();
       const TwinWord<float> factor(1.1f);
       ASSERT_GSC_OK(gsc_ops_scale(contexts_->cpu, hx.data(), hy.data(), n, &factor.host, nullptr));
-      ASSERT_GSC_OK(gsc_ops_scale(contexts_->cuda, dx.data(), dy.data(), n, factor.device(), nullptr));
+      ASSERT_GSC_OK(gsc_ops_scale(contexts_->device, dx.data(), dy.data(), n, factor.device(), nullptr));
       compare();
     });
   }
 }
 
-TEST_P(CudaOps, Diagnose) {
+TEST_P(DeviceOps, Diagnose) {
   for_all_values([&](Twins &twins, Values) {
     const auto n = static_cast<int64_t>(twins.size());
     const List host = make_list(contexts_->cpu, host_tensors(twins));
-    const List device = make_list(contexts_->cuda, device_tensors(twins));
+    const List device = make_list(contexts_->device, device_tensors(twins));
     std::vector<gsc_tensor_diagnosis> want(twins.size());
     std::vector<gsc_tensor_diagnosis> got(twins.size());
     std::vector<int64_t> want_bins(twins.size() * GSC_EXPONENT_BINS);
@@ -133,12 +133,12 @@ TEST_P(CudaOps, Diagnose) {
   });
 }
 
-TEST_P(CudaOps, CheckUnscaleAndClip) {
+TEST_P(DeviceOps, CheckUnscaleAndClip) {
   for (const bool unscale : {false, true}) {
     for_all_values([&](Twins &twins, Values) {
       gsc_report reports[2];
       int side = 0;
-      for (const Context *context : {&contexts_->cpu, &contexts_->cuda}) {
+      for (const Context *context : {&contexts_->cpu, &contexts_->device}) {
         const bool on_host = context == &contexts_->cpu;
         const Scaler scaler = make_scaler(*context, 1024.0f);
         const List list = make_list(*context, on_host ? host_tensors(twins) : device_tensors(twins));
@@ -160,7 +160,7 @@ TEST_P(CudaOps, CheckUnscaleAndClip) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaOps,
+INSTANTIATE_TEST_SUITE_P(All, DeviceOps,
                          ::testing::Values(Case{GSC_FP16, 0}, Case{GSC_FP16, 3}, Case{GSC_BF16, 0}, Case{GSC_BF16, 1},
                                            Case{GSC_FP32, 0}, Case{GSC_FP32, 1}, Case{GSC_FP64, 0}, Case{GSC_FP64, 1}),
                          [](const auto &info) {
@@ -168,7 +168,7 @@ INSTANTIATE_TEST_SUITE_P(All, CudaOps,
                          });
 
 // The bits of a tensor's sum do not depend on its alignment.
-TEST(CudaNorm, EveryMisalignment) {
+TEST(DeviceNorm, EveryMisalignment) {
   SKIP_WITHOUT_DEVICE();
   const Contexts contexts;
   Random random(17);
@@ -186,7 +186,7 @@ TEST(CudaNorm, EveryMisalignment) {
 }
 
 // Blocks take several rounds of full chunks, and the threads that join one round are late for the next.
-TEST(CudaNorm, ManyRounds) {
+TEST(DeviceNorm, ManyRounds) {
   SKIP_WITHOUT_DEVICE();
   const Contexts contexts;
   Twins twins;
@@ -202,7 +202,7 @@ TEST(CudaNorm, ManyRounds) {
   set_order(0);
 }
 
-TEST(CudaConversion, IsTheCpus) {
+TEST(DeviceConversion, IsTheCpus) {
   SKIP_WITHOUT_DEVICE();
   const Contexts contexts;
   Random random(19);
@@ -215,7 +215,7 @@ TEST(CudaConversion, IsTheCpus) {
       gsc_tensor t[3] = {src.host_tensor(), weights.host_tensor(), dst.host_tensor()};
       ASSERT_GSC_OK(gsc_ops_convert_state(contexts.cpu, &t[0], weight != 0 ? &t[1] : nullptr, &t[2], 1, nullptr));
       t[0] = src.device_tensor(), t[1] = weights.device_tensor(), t[2] = dst.device_tensor();
-      ASSERT_GSC_OK(gsc_ops_convert_state(contexts.cuda, &t[0], weight != 0 ? &t[1] : nullptr, &t[2], 1, nullptr));
+      ASSERT_GSC_OK(gsc_ops_convert_state(contexts.device, &t[0], weight != 0 ? &t[1] : nullptr, &t[2], 1, nullptr));
       EXPECT_TRUE(dst.same(contexts.cpu));
     }
   };
@@ -238,7 +238,7 @@ TEST(CudaConversion, IsTheCpus) {
   set_order(0);
 }
 
-TEST(CudaUpdateScale, IsTheCpus) {
+TEST(DeviceUpdateScale, IsTheCpus) {
   SKIP_WITHOUT_DEVICE();
   const Contexts contexts;
   for (const float overflow : {0.0f, 1.0f, 0.0f, 0.0f, 0.5f}) {
@@ -247,7 +247,7 @@ TEST(CudaUpdateScale, IsTheCpus) {
     const TwinWord<float> found(overflow);
     ASSERT_GSC_OK(gsc_ops_update_scale(contexts.cpu, &scale.host, &tracker.host, &found.host, 16.0, 0.3, 2, nullptr));
     ASSERT_GSC_OK(
-        gsc_ops_update_scale(contexts.cuda, scale.device(), tracker.device(), found.device(), 16.0, 0.3, 2, nullptr));
+        gsc_ops_update_scale(contexts.device, scale.device(), tracker.device(), found.device(), 16.0, 0.3, 2, nullptr));
     EXPECT_EQ(scale.read(), scale.host);
     EXPECT_EQ(tracker.read(), tracker.host);
   }

@@ -36,7 +36,8 @@ template <typename F>
 void step_twice(Twins &params, Twins &grads, Twins &copies, const F &fill) {
   const Contexts contexts;
   const Side host(contexts.cpu, options_of(), host_tensors(params), host_tensors(grads), host_tensors(copies));
-  const Side device(contexts.cuda, options_of(), device_tensors(params), device_tensors(grads), device_tensors(copies));
+  const Side device(contexts.device, options_of(), device_tensors(params), device_tensors(grads),
+                    device_tensors(copies));
   for (int step = 0; step < 2; ++step) {
     fill(grads, step);
     ASSERT_GSC_OK(host.step());
@@ -86,8 +87,8 @@ TEST(Ticket, WaitsForEveryWarp) {
     grads.back().fill(Values::kOrdinary, random);
   }
   const List host = make_list(contexts.cpu, host_tensors(grads)),
-             device = make_list(contexts.cuda, device_tensors(grads));
-  const Scaler host_scaler = make_scaler(contexts.cpu, 2.0F), device_scaler = make_scaler(contexts.cuda, 2.0F);
+             device = make_list(contexts.device, device_tensors(grads));
+  const Scaler host_scaler = make_scaler(contexts.cpu, 2.0F), device_scaler = make_scaler(contexts.device, 2.0F);
   for (int round = 0; round < 60; ++round) {
     SCOPED_TRACE(round);
     for (const auto &[scaler, list] : {std::pair(&host_scaler, &host), {&device_scaler, &device}}) {
@@ -113,7 +114,7 @@ class Steps {
     const gsc_optimizer_options options = options_of(kind, state_format);
     host_ = std::make_unique<Side>(contexts.cpu, options, parts(params_.host_tensor()), parts(grads_.host_tensor()));
     device_ =
-        std::make_unique<Side>(contexts.cuda, options, parts(params_.device_tensor()), parts(grads_.device_tensor()));
+        std::make_unique<Side>(contexts.device, options, parts(params_.device_tensor()), parts(grads_.device_tensor()));
   }
   void run(bool unscale, bool overflow) {
     grads_.fill(Values::kOrdinary, random_);
@@ -242,7 +243,7 @@ class RandomBits : public ::testing::TestWithParam<int32_t> {};
 /// Thousands of small tensors and some large ones, of random bits: two steps, the second on the results of the first.
 TEST_P(RandomBits, SameBits) {
   SKIP_WITHOUT_DEVICE();
-#if defined(GSC_CUDA_EMULATION)
+#if defined(GSC_CUDA_EMULATION) || defined(GSC_TEST_VULKAN)
   constexpr int64_t kElements = 100'000;
 #else
   constexpr int64_t kElements = 100'000'000;

@@ -68,7 +68,7 @@ struct Pair {
     const gsc_optimizer_options options = options_of(c);
     host =
         std::make_unique<Side>(contexts.cpu, options, host_tensors(params), host_tensors(grads), host_tensors(copies));
-    device = std::make_unique<Side>(contexts.cuda, options, device_tensors(params), device_tensors(grads),
+    device = std::make_unique<Side>(contexts.device, options, device_tensors(params), device_tensors(grads),
                                     device_tensors(copies));
     for (int group = 1; group < c.groups; ++group) {
       const gsc_optimizer_options others = options_of(c, group);
@@ -124,9 +124,9 @@ struct Pair {
   }
 };
 
-class CudaStep : public ::testing::TestWithParam<StepCase> {};
+class DeviceStep : public ::testing::TestWithParam<StepCase> {};
 
-TEST_P(CudaStep, SameBits) {
+TEST_P(DeviceStep, SameBits) {
   SKIP_WITHOUT_DEVICE();
   Pair pair(GetParam());
   for (int step = 0; step < 4; ++step) {
@@ -154,7 +154,7 @@ TEST_P(CudaStep, SameBits) {
 }
 
 /// In slices of about a third of a step, from a step that is skipped on.
-TEST_P(CudaStep, SameBitsInSlices) {
+TEST_P(DeviceStep, SameBitsInSlices) {
   SKIP_WITHOUT_DEVICE();
   Pair pair(GetParam());
   for (int step = 0; step < 3; ++step) {
@@ -168,7 +168,7 @@ TEST_P(CudaStep, SameBitsInSlices) {
 
 /// Gradients come and go, with memory of their own or without any, and weights are averaged. The CPU's steps are held to
 /// a model in tests/oracle.
-TEST_P(CudaStep, SameBitsWithAbsentTensorsAndAverages) {
+TEST_P(DeviceStep, SameBitsWithAbsentTensorsAndAverages) {
   SKIP_WITHOUT_DEVICE();
   StepCase averaging = GetParam();
   averaging.ema_decay = 0.75;
@@ -218,7 +218,7 @@ TEST_P(CudaStep, SameBitsWithAbsentTensorsAndAverages) {
 }
 
 /// Tensors of one list with different formats, and a parameter in fp64 between them.
-TEST(CudaFormats, ListsOfTheCallersMayMixThem) {
+TEST(DeviceFormats, ListsOfTheCallersMayMixThem) {
   SKIP_WITHOUT_DEVICE();
   struct Row {
     int64_t count;
@@ -254,8 +254,9 @@ TEST(CudaFormats, ListsOfTheCallersMayMixThem) {
     const Optimizer optimizers[] = {
         make(contexts.cpu, make_list(contexts.cpu, host_tensors(p)), make_list(contexts.cpu, host_tensors(g)),
              make_list(contexts.cpu, host_state[0]), make_list(contexts.cpu, host_state[1])),
-        make(contexts.cuda, make_list(contexts.cuda, device_tensors(p)), make_list(contexts.cuda, device_tensors(g)),
-             make_list(contexts.cuda, device_state[0]), make_list(contexts.cuda, device_state[1]))};
+        make(contexts.device, make_list(contexts.device, device_tensors(p)),
+             make_list(contexts.device, device_tensors(g)), make_list(contexts.device, device_state[0]),
+             make_list(contexts.device, device_state[1]))};
     for (int step = 0; step < 4; ++step) {
       SCOPED_TRACE(text("kind ", kind, " step ", step));
       set_order(static_cast<unsigned>(step));
@@ -273,7 +274,7 @@ TEST(CudaFormats, ListsOfTheCallersMayMixThem) {
   }
 }
 
-TEST(CudaStep, EvaluatesAsTheCpuDoes) {
+TEST(DeviceStep, EvaluatesAsTheCpuDoes) {
   SKIP_WITHOUT_DEVICE();
   for (const int32_t kind : {GSC_ADAMW_SCHEDULE_FREE, GSC_SGD_SCHEDULE_FREE}) {
     for (const int32_t master : {GSC_MASTER_NONE, GSC_MASTER_SPLIT16, GSC_MASTER_STOCHASTIC}) {
@@ -305,7 +306,7 @@ TEST(CudaStep, EvaluatesAsTheCpuDoes) {
   }
 }
 
-TEST(CudaFormats, CheckpointsLoadAsOnTheCpu) {
+TEST(DeviceFormats, CheckpointsLoadAsOnTheCpu) {
   SKIP_WITHOUT_DEVICE();
   const auto pair_of = [](int32_t state, int32_t master) {
     return std::make_unique<Pair>(StepCase{.name = "",
@@ -352,7 +353,7 @@ std::vector<StepCase> formula_cases() {
   return cases;
 }
 
-TEST(CudaFormats, EveryFormulaWithEveryFormatOfStateAndMasters) {
+TEST(DeviceFormats, EveryFormulaWithEveryFormatOfStateAndMasters) {
   SKIP_WITHOUT_DEVICE();
   const std::vector<int64_t> counts = {1, 31, 33, 0, 300, 64, 520};
   int number = 0;
@@ -464,9 +465,9 @@ std::vector<StepCase> step_cases() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaStep, ::testing::ValuesIn(step_cases()),
+INSTANTIATE_TEST_SUITE_P(All, DeviceStep, ::testing::ValuesIn(step_cases()),
                          [](const auto &info) { return std::string(info.param.name); });
-INSTANTIATE_TEST_SUITE_P(Random, CudaStep, ::testing::ValuesIn(random_cases()),
+INSTANTIATE_TEST_SUITE_P(Random, DeviceStep, ::testing::ValuesIn(random_cases()),
                          [](const auto &info) { return std::string(info.param.name); });
 
 }  // namespace

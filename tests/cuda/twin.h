@@ -1,96 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The same tensors twice, in host memory for a CPU context and on a CUDA device for a CUDA context, and their
-// comparison, bit for bit except for NaN payloads. Compiled against shim/ the device is the emulated one, else it is
-// CUDA device 0, and the tests are skipped if there is none.
+// The same tensors twice, in host memory for a CPU context and on a device for the context of another backend, and their
+// comparison, bit for bit except for NaN payloads. device.h of the backend's tests has the device and its memory.
 #ifndef GRADSCALER_TESTS_CUDA_TWIN_H
 #define GRADSCALER_TESTS_CUDA_TWIN_H
 #include <limits>
 #include <utility>
 #include <vector>
 
-#include "tests/support/objects.h"
-#if defined(GSC_CUDA_EMULATION)
-#include "tests/cuda/shim/emulation.h"
+#if defined(GSC_TEST_VULKAN)
+#include "tests/vulkan/device.h"
 #else
-#include <cuda_runtime_api.h>
+#include "tests/cuda/device.h"
 #endif
 
 namespace gsc_test {
-
-/// The order in which the emulation runs blocks and threads; a GPU has its own.
-inline void set_order([[maybe_unused]] unsigned order) {
-#if defined(GSC_CUDA_EMULATION)
-  gsc::cuda::emulation::set_order(order);
-#endif
-}
-
-/// Skips a test where there is no device, emulated or not.
-inline bool device_is_missing() {
-  int32_t count = 0;
-  EXPECT_GSC_OK(gsc_device_get_count(GSC_DEVICE_CUDA, &count));
-  return count == 0;
-}
-#define SKIP_WITHOUT_DEVICE() \
-  if (device_is_missing()) GTEST_SKIP() << "there is no CUDA device"
-
-inline void copy_to_device(void *device, const void *host, int64_t bytes) {
-  ASSERT_EQ(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, nullptr), cudaSuccess);
-  ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
-}
-inline void copy_to_host(void *host, const void *device, int64_t bytes) {
-  ASSERT_EQ(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, nullptr), cudaSuccess);
-  ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
-}
-
-/// While it lives, memory is allocated on `device`.
-class OnDevice {
- public:
-  explicit OnDevice(int device) {
-    EXPECT_EQ(cudaGetDevice(&previous_), cudaSuccess);
-    EXPECT_EQ(cudaSetDevice(device), cudaSuccess);
-  }
-  OnDevice(const OnDevice &) = delete;
-  OnDevice &operator=(const OnDevice &) = delete;
-  ~OnDevice() { cudaSetDevice(previous_); }
-
- private:
-  int previous_ = 0;
-};
-
-/// A non-blocking stream of a device.
-class DeviceStream {
- public:
-  explicit DeviceStream(int device) : device_(device) {
-    const OnDevice current(device);
-    EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
-  }
-  DeviceStream(const DeviceStream &) = delete;
-  DeviceStream &operator=(const DeviceStream &) = delete;
-  ~DeviceStream() { cudaStreamDestroy(stream_); }
-  cudaStream_t get() const { return stream_; }
-  void wait() const {
-    const OnDevice current(device_);
-    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-  }
-
- private:
-  int device_;
-  cudaStream_t stream_ = nullptr;
-};
-
-/// Device memory.
-class DeviceBytes {
- public:
-  explicit DeviceBytes(int64_t bytes) { EXPECT_EQ(cudaMalloc(&data_, bytes), cudaSuccess) << bytes << " bytes"; }
-  DeviceBytes(DeviceBytes &&other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
-  DeviceBytes &operator=(DeviceBytes &&) = delete;
-  ~DeviceBytes() { cudaFree(data_); }
-  char *data() const { return static_cast<char *>(data_); }
-
- private:
-  void *data_ = nullptr;
-};
 
 template <typename T>
 T read_device(const T *address) {
@@ -214,18 +138,10 @@ inline Twins edge_twins(int32_t dtype, int64_t offset) {
   return result;
 }
 
-inline Context make_cuda_context(int device) {
-  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.device_type = GSC_DEVICE_CUDA;
-  options.device_index = device;
-  return make_context(options);
-}
-
-/// Both contexts; the device's is on emulated device 0.
 struct Contexts {
-  Contexts() : cpu(make_context(1)), cuda(make_cuda_context(0)) {}
+  Contexts() : cpu(make_context(1)), device(make_device_context()) {}
   Context cpu;
-  Context cuda;
+  Context device;
 };
 
 /// A step's objects over tensors on one side.

@@ -52,7 +52,7 @@ def parse_device(device: str | TorchDevice) -> tuple[int, int]:
     else:
         word, number = getattr(device, "type", None) or "", getattr(device, "index", None)
         colon, index = ("", "") if number is None else (":", str(number))
-    if word not in DEVICE_TYPE or (colon and not index.isdigit()):
+    if word not in ("cpu", "cuda") or (colon and not index.isdigit()):
         raise ValueError(f"device is {device!r}; it must be 'cpu', 'cuda', 'cuda:<n>' or a torch.device")
     if not isinstance(device, str) and word == "cuda" and not colon:
         # To PyTorch this is the current device, here the first.

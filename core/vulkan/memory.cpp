@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/vulkan/memory.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace gsc::vulkan {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+constexpr int64_t kBlockBytes = int64_t{4} << 20;
+
+int64_t round_up(int64_t bytes) { return (std::max<int64_t>(bytes, 1) + kAlignment - 1) & -kAlignment; }
+
+/// The first type of memory among `allowed` with these properties; UINT32_MAX: none.
+uint32_t find_type(const VkPhysicalDeviceMemoryProperties &memory, uint32_t allowed, VkMemoryPropertyFlags properties) {
+  for (uint32_t i = 0; i < memory.memoryTypeCount; ++i) {
+    if ((allowed >> i & 1U) != 0 && (memory.memoryTypes[i].propertyFlags & properties) == properties) return i;
+  }
+  return UINT32_MAX;
+}
+
+}  // namespace
+
+Memory::~Memory() {
+  for (Block &block : blocks_) free_block(block);
+}
+
+Block Memory::make_block(int64_t bytes, bool for_host) {
+  const Functions &f = device_.functions();
+  char what[64];
+  std::snprintf(what, sizeof what, "allocating %lld bytes", static_cast<long long>(bytes));
+  VkBufferCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO;
+  info.size = static_cast<VkDeviceSize>(bytes);
+  info.usage =
+      VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
+  const std::span<const uint32_t> families = device_.compute_families();
+  info.sharingMode = families.size() > 1 ? VK_SHARING_MODE_CONCURRENT : VK_SHARING_MODE_EXCLUSIVE;
+  info.queueFamilyIndexCount = static_cast<uint32_t>(families.size());
+  info.pQueueFamilyIndices = families.data();
+  Block block;
+  block.bytes = bytes;
+  try {
+    GSC_VK_CALL(what, f, CreateBuffer, device_.get(), &info, nullptr, &block.buffer);
+    VkMemoryRequirements needs;
+    f.GetBufferMemoryRequirements(device_.get(), block.buffer, &needs);
+    uint32_t type = find_type(device_.memory(), needs.memoryTypeBits,
+                              for_host ? VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
+                                       : VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT);
+    if (type == UINT32_MAX) {
+      fail(GSC_ERROR_UNAVAILABLE, kNoArgument, "the Vulkan device has no %s memory for storage buffers",
+           for_host ? "host-coherent" : "device-local");
+    }
+    VkMemoryAllocateFlagsInfo flags{};
+    flags.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO;
+    flags.flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT;
+    VkMemoryAllocateInfo memory{};
+    memory.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
+    memory.pNext = &flags;
+    memory.allocationSize = needs.size;
+    memory.memoryTypeIndex = type;
+    GSC_VK_CALL(what, f, AllocateMemory, device_.get(), &memory, nullptr, &block.memory);
+    GSC_VK_CALL(what, f, BindBufferMemory, device_.get(), block.buffer, block.memory, 0);
+    if (for_host) GSC_VK_CALL(what, f, MapMemory, device_.get(), block.memory, 0, VK_WHOLE_SIZE, 0, &block.mapped);
+    VkBufferDeviceAddressInfo address{};
+    address.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO;
+    address.buffer = block.buffer;
+    block.address = f.GetBufferDeviceAddress(device_.get(), &address);
+  } catch (...) {
+    free_block(block);
+    throw;
+  }
+  return block;
+}
+
+Block Memory::make_mapped(int64_t bytes) { return make_block(bytes, true); }
+
+void Memory::free_block(Block &block) noexcept {
+  device_.functions().DestroyBuffer(device_.get(), block.buffer, nullptr);
+  device_.functions().FreeMemory(device_.get(), block.memory, nullptr);
+  block = {};
+}
+
+uint64_t Memory::take(int64_t bytes) {
+  bytes = round_up(bytes);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  // Taken parts lie between gaps: there is one more gap than parts in each block, at most.
+  gaps_.reserve(static_cast<std::size_t>(parts_) + blocks_.size() + 3);
+  blocks_.reserve(blocks_.size() + 1);
+  auto gap = std::find_if(gaps_.begin(), gaps_.end(), [&](const Gap &g) { return g.bytes >= bytes; });
+  if (gap == gaps_.end()) {
+    blocks_.push_back(make_block(std::max(bytes, kBlockBytes), false));
+    const Block &made = blocks_.back();
+    const auto above = [&](const Gap &g) { return g.address > made.address; };
+    gap = gaps_.insert(std::find_if(gaps_.begin(), gaps_.end(), above), {made.address, made.bytes});
+  }
+  const uint64_t address = gap->address;
+  gap->address += static_cast<uint64_t>(bytes);
+  gap->bytes -= bytes;
+  if (gap->bytes == 0) gaps_.erase(gap);
+  ++parts_;
+  held_.fetch_add(bytes, std::memory_order_relaxed);
+  return address;
+}
+
+void Memory::give_back(uint64_t address, int64_t bytes) noexcept {
+  bytes = round_up(bytes);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  --parts_;
+  held_.fetch_sub(bytes, std::memory_order_relaxed);
+  const auto is_above = [&](const Gap &g) { return g.address > address; };
+  auto next = std::find_if(gaps_.begin(), gaps_.end(), is_above);
+  // Blocks are apart, or joined only where both ends are gaps of one block: addresses of two may touch.
+  const auto starts_block = [&](uint64_t at) {
+    return std::any_of(blocks_.begin(), blocks_.end(), [&](const Block &b) { return b.address == at; });
+  };
+  const uint64_t end = address + static_cast<uint64_t>(bytes);
+  const bool joins_next = next != gaps_.end() && next->address == end && !starts_block(end);
+  const bool joins_last = next != gaps_.begin() &&
+                          (next - 1)->address + static_cast<uint64_t>((next - 1)->bytes) == address &&
+                          !starts_block(address);
+  if (joins_last) {
+    (next - 1)->bytes += bytes + (joins_next ? next->bytes : 0);
+    if (joins_next) gaps_.erase(next);
+  } else if (joins_next) {
+    *next = {address, next->bytes + bytes};
+  } else {
+    gaps_.insert(next, {address, bytes});
+  }
+}
+
+Place Memory::place_of(const void *address) {
+  const auto at = reinterpret_cast<uint64_t>(address);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const Block &block : blocks_) {
+    if (at >= block.address && at - block.address < static_cast<uint64_t>(block.bytes)) {
+      return {block.buffer, at - block.address};
+    }
+  }
+  return {nullptr, 0};
+}
+
+}  // namespace gsc::vulkan

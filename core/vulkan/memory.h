@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory of a context: a few buffers with addresses, cut into parts.
+#pragma once
+
+#include <memory_resource>
+#include <mutex>
+
+#include "core/base/memory.h"
+#include "core/vulkan/device.h"
+
+namespace gsc::vulkan {
+
+/// A buffer with memory and an address of its own; mapped if it is for the host.
+struct Block {
+  VkBuffer buffer = nullptr;
+  VkDeviceMemory memory = nullptr;
+  uint64_t address = 0;
+  int64_t bytes = 0;
+  void *mapped = nullptr;
+};
+
+/// A part of a block.
+struct Place {
+  VkBuffer buffer;
+  uint64_t offset;
+};
+
+class Memory {
+ public:
+  Memory(std::pmr::memory_resource *host, Device &device) : device_(device), blocks_(host), gaps_(host) {}
+  Memory(const Memory &) = delete;
+  Memory &operator=(const Memory &) = delete;
+  ~Memory();
+
+  /// Not cleared, aligned to 256 bytes, `bytes` rounded up to that. Throws OUT_OF_MEMORY.
+  uint64_t take(int64_t bytes);
+  void give_back(uint64_t address, int64_t bytes) noexcept;
+  /// Where an address is; buffer NULL: not in this memory.
+  Place place_of(const void *address);
+  /// A block by itself that the host sees, which free_block frees.
+  Block make_mapped(int64_t bytes);
+  void free_block(Block &block) noexcept;
+  int64_t held() const { return held_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Gap {
+    uint64_t address;
+    int64_t bytes;
+  };
+  Block make_block(int64_t bytes, bool for_host);
+
+  Device &device_;
+  std::mutex mutex_;
+  Vec<Block> blocks_;  ///< freed with the context: command buffers of the caller's may be about to use them
+  Vec<Gap> gaps_;      ///< by address; has room for all that there can be
+  int64_t parts_ = 0;  ///< that are taken
+  std::atomic<int64_t> held_{0};
+};
+
+}  // namespace gsc::vulkan
