@@ -50,23 +50,16 @@ Training::Cut Training::lists_of(int threads, std::span<const int64_t> counts, i
   if (copy_) copy.emplace(ctx, tensors(*copy_));
   std::vector<TensorList> state;
   std::vector<TensorListRef> state_refs;
-  for (const gradscaler::Tensor &slot : state_) {
-    state.emplace_back(ctx, tensors(slot));
-    state_refs.emplace_back(state.back().get());
-  }
-  const auto each = static_cast<size_t>(recipe_.numbers);
-  std::vector<double> numbers(each * static_cast<size_t>(params.get_count()));
-  if (each > 0) {
-    std::vector<gradscaler::Tensor> slot;
-    for (size_t i = 0; i < numbers.size(); i += each) {
-      slot.push_back(gradscaler::tensor(std::span(numbers).subspan(i, each)));
-    }
-    state.emplace_back(ctx, slot);
+  // Where a slot has numbers per tensor, which are no arrays here, the library makes all state.
+  const OptimizerKind kind = recipe_.options.kind;
+  const bool has_numbers = kind == OptimizerKind::adamw_schedule_free || kind == OptimizerKind::sgd_schedule_free ||
+                           kind == OptimizerKind::novograd;
+  for (std::size_t i = 0; i < state_.size() && !has_numbers; ++i) {
+    state.emplace_back(ctx, tensors(state_[i]));
     state_refs.emplace_back(state.back().get());
   }
   Optimizer optimizer(ctx, recipe_.options, params, grads, copy ? TensorListRef(*copy) : TensorListRef(), state_refs);
-  return {std::move(params),  std::move(grads), std::move(copy),
-          std::move(numbers), std::move(state), std::move(optimizer)};
+  return {std::move(params), std::move(grads), std::move(copy), std::move(state), std::move(optimizer)};
 }
 
 }  // namespace bench

@@ -336,8 +336,8 @@ GSC_API gsc_status gsc_tensor_list_set_present(gsc_tensor_list *list, const uint
 /**
  * Kinds of optimizer. Each state slot has one tensor per parameter, of the same count, in fp32 (fp64 for fp64
  * parameters) or in the dtypes of a GSC_STATE_* format: take them from gsc_optimizer_get_state. `average` and NovoGrad's
- * exp_avg_sq have 2 and 1 numbers per tensor, in fp64. With an ema_decay the slot `ema` follows, which may also be fp16
- * or bf16: the first step of a tensor sets it to the new parameters, later ones average them in the same pass.
+ * exp_avg_sq have 2 and 1 numbers per tensor, in fp64. With an ema_decay the slot `ema` follows, in fp32 or fp64: the
+ * first step of a tensor sets it to the new parameters, later ones average them in the same pass.
  */
 enum {
   /**
@@ -491,16 +491,6 @@ enum {
   GSC_MASTER_STOCHASTIC = 3
 };
 
-/** Formats of the moving average of the parameters. That of fp64 parameters is fp64. */
-enum {
-  /** fp32. */
-  GSC_EMA_FULL = 0,
-  /** fp16, rounded stochastically; it ends at 65504. */
-  GSC_EMA_FP16 = 1,
-  /** bf16, rounded stochastically. */
-  GSC_EMA_BF16 = 2
-};
-
 /** Hyper-parameters of an optimizer. Start from gsc_optimizer_options_init, which writes the defaults of a kind. */
 typedef struct gsc_optimizer_options {
   uint32_t struct_size;
@@ -535,8 +525,7 @@ typedef struct gsc_optimizer_options {
   int64_t seed;
   /** GSC_MASTER_*. Other values than GSC_MASTER_NONE need fp16 or bf16 parameters. */
   int32_t master_format;
-  /** GSC_EMA_*: the format of an average that the library allocates. */
-  int32_t ema_format;
+  int32_t reserved;
   /** RMSprop: decay of the means, in [0, 1). AdEMAMix: weight of the slow mean, >= 0. */
   double alpha;
   /** Adadelta: decay of the means, in [0, 1). */
@@ -1495,9 +1484,9 @@ GSC_API gsc_status gsc_ops_cast(gsc_context *context, const gsc_tensor *src, con
                                 gsc_stream stream);
 /**
  * Converts optimizer state between its formats, rounded to nearest, as gsc_optimizer_load_sync does: dst[i] = src[i].
- * Both are fp32 or codes of one kind of slot (fp16 and bf16 of `ema`), or both are remainders; equal dtypes keep their
- * bits. If one is fp32 and the other a remainder, the fp32 tensor holds masters, and weights[i] their 16-bit weights; a
- * master that does not round to its weight has the remainder of the weight it rounds to. Else `weights` may be NULL.
+ * Both are fp32 or codes of one kind of slot, or both are remainders; equal dtypes keep their bits. If one is fp32 and
+ * the other a remainder, the fp32 tensor holds masters, and weights[i] their fp16 or bf16 weights, which are only read;
+ * a master that does not round to its weight has the remainder of the weight it rounds to. Else `weights` may be NULL.
  * Takes FlashOptim's GSC_INT8_SOFTSIGN and GSC_UINT8_SQRT as codes, too. src[i] and dst[i] must not overlap.
  */
 GSC_API gsc_status gsc_ops_convert_state(gsc_context *context, const gsc_tensor *src, const gsc_tensor *weights,
