@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Decides whether the Vulkan backend is built, and finds what its kernels are made with. Sets GSC_VULKAN; core/vulkan/
 # builds the backend. A build needs Vulkan's headers and no libvulkan.
+#   GRADSCALER_VULKAN=OFF   the default, since the backend is experimental
 #   GRADSCALER_VULKAN=AUTO  if the tools are found, and not in builds with sanitizers
 #   GRADSCALER_VULKAN=ON    they must be found
 if(NOT GRADSCALER_VULKAN MATCHES "^(OFF|AUTO|ON)$")
