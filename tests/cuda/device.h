@@ -96,7 +96,8 @@ inline Context make_cuda_context(int device) {
   return make_context(options);
 }
 
-inline Context make_device_context() { return make_cuda_context(0); }
+using DeviceContext = const Context;
+inline Context device_context() { return make_cuda_context(0); }
 
 }  // namespace gsc_test
 #endif

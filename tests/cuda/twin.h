@@ -139,9 +139,9 @@ inline Twins edge_twins(int32_t dtype, int64_t offset) {
 }
 
 struct Contexts {
-  Contexts() : cpu(make_context(1)), device(make_device_context()) {}
-  Context cpu;
-  Context device;
+  Contexts() : cpu(make_context(1)), device(device_context()) {}
+  const Context cpu;
+  DeviceContext device;
 };
 
 /// A step's objects over tensors on one side.

@@ -277,6 +277,12 @@ void copy_to_host(void *host, const void *device, int64_t bytes) {
   std::memcpy(host, mapped_at(device), static_cast<size_t>(bytes));
 }
 
+DeviceContext device_context() {
+  vulkan_device();  // which is destroyed later
+  static const Context context = make_device_context();
+  return context;
+}
+
 gsc_context_options device_options() {
   static gsc_vulkan_device handles;
   handles = vulkan_device()->handles();

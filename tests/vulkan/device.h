@@ -72,6 +72,9 @@ class DeviceBytes {
 
 gsc_context_options device_options();
 inline Context make_device_context() { return make_context(device_options()); }
+/// One for all tests: its kernels are compiled once.
+using DeviceContext = const Context &;
+DeviceContext device_context();
 
 }  // namespace gsc_test
 #endif
