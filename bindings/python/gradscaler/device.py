@@ -42,6 +42,10 @@ class TorchDevice(Protocol):
     def index(self) -> Any: ...
 
 
+# Those whose arrays Python has: tensors of Vulkan are addresses of an engine.
+DEVICES = ("cpu", "cuda")
+
+
 def parse_device(device: str | TorchDevice) -> tuple[int, int]:
     """Type and index of ``"cpu"``, ``"cuda"``, ``"cuda:<n>"`` or a ``torch.device``.
 
@@ -52,7 +56,7 @@ def parse_device(device: str | TorchDevice) -> tuple[int, int]:
     else:
         word, number = getattr(device, "type", None) or "", getattr(device, "index", None)
         colon, index = ("", "") if number is None else (":", str(number))
-    if word not in ("cpu", "cuda") or (colon and not index.isdigit()):
+    if word not in DEVICES or (colon and not index.isdigit()):
         raise ValueError(f"device is {device!r}; it must be 'cpu', 'cuda', 'cuda:<n>' or a torch.device")
     if not isinstance(device, str) and word == "cuda" and not colon:
         # To PyTorch this is the current device, here the first.
@@ -172,7 +176,7 @@ if hasattr(os, "register_at_fork"):
 def devices() -> list[DeviceInfo]:
     """All devices that this build can use here, the CPU first."""
     found = []
-    for word in DEVICE_TYPE:
+    for word in DEVICES:
         kind = DEVICE_TYPE.code("device", word)
         for index in range(native.device_count(kind)):
             info = native.DeviceInfo()
