@@ -49,7 +49,6 @@ OpenBackend open(std::pmr::memory_resource *memory, const gsc_context_options &o
   if (options.device_pool != nullptr) {
     refuse(kOptions.field("device_pool"), "is not NULL, but the CPU has no memory pools; pass allocate and release");
   }
-  if (options.vulkan != nullptr) refuse(kOptions.field("vulkan"), "is not NULL, but device_type is GSC_DEVICE_CPU");
   const Kernels *kernels = find_kernels(options.cpu_target);
   if (kernels == nullptr) {
     fail(GSC_ERROR_UNAVAILABLE, kOptions.field("cpu_target"),

@@ -55,7 +55,6 @@ int32_t device_of(const void *address) {
 
 OpenBackend open(std::pmr::memory_resource *memory, const gsc_context_options &options) {
   require_device(options.device_index, kOptions.field("device_index"));
-  if (options.vulkan != nullptr) refuse(kOptions.field("vulkan"), "is not NULL, but device_type is GSC_DEVICE_CUDA");
   const bool use_current = (options.flags & GSC_CONTEXT_USE_CURRENT) != 0;
   OpenBackend made = make_backend<CudaBackend>(memory, options.device_index, use_current, options.device_pool);
   std::snprintf(made.description, sizeof made.description, "CUDA context on device %d", options.device_index);

@@ -10,6 +10,31 @@
 
 namespace gsc {
 
+namespace {
+
+template <typename Names>
+[[noreturn]] void fail_without(const Argument &what) {
+  fail(GSC_ERROR_UNAVAILABLE, what, "is %s, but this library was built without %s", Names::kConstant, Names::kName);
+}
+
+/// The row of a backend that is not in this build.
+template <typename Names>
+constexpr BackendRow absent_row(int32_t device_type) {
+  return {
+      device_type,
+      Names::kName,
+      Names::kBuild,
+      [] { return int32_t{0}; },
+      [](int32_t) -> gsc_device_info { fail_without<Names>("device_type"); },
+      [](std::pmr::memory_resource *, const gsc_context_options &) -> OpenBackend {
+        fail_without<Names>(kOptions.field("device_type"));
+      },
+      nullptr,
+  };
+}
+
+}  // namespace
+
 namespace cpu {
 extern const BackendRow kBackendRow;  // core/cpu/devices.cpp
 }
@@ -18,23 +43,10 @@ namespace cuda {
 extern const BackendRow kBackendRow;  // core/cuda/devices.cpp
 #else
 namespace {
-
-[[noreturn]] void fail_without_cuda(const Argument &what) {
-  fail(GSC_ERROR_UNAVAILABLE, what, "is GSC_DEVICE_CUDA, but this library was built without CUDA");
-}
-
-constexpr BackendRow kBackendRow = {
-    GSC_DEVICE_CUDA,
-    "CUDA",
-    "CUDA: none",
-    [] { return int32_t{0}; },
-    [](int32_t) -> gsc_device_info { fail_without_cuda("device_type"); },
-    [](std::pmr::memory_resource *, const gsc_context_options &) -> OpenBackend {
-      fail_without_cuda(kOptions.field("device_type"));
-    },
-    nullptr,
+struct Names {
+  static constexpr char kConstant[] = "GSC_DEVICE_CUDA", kName[] = "CUDA", kBuild[] = "CUDA: none";
 };
-
+constexpr BackendRow kBackendRow = absent_row<Names>(GSC_DEVICE_CUDA);
 }  // namespace
 #endif
 }  // namespace cuda
@@ -43,23 +55,10 @@ namespace vulkan {
 extern const BackendRow kBackendRow;  // core/vulkan/devices.cpp
 #else
 namespace {
-
-[[noreturn]] void fail_without_vulkan(const Argument &what) {
-  fail(GSC_ERROR_UNAVAILABLE, what, "is GSC_DEVICE_VULKAN, but this library was built without Vulkan");
-}
-
-constexpr BackendRow kBackendRow = {
-    GSC_DEVICE_VULKAN,
-    "Vulkan",
-    "Vulkan: no",
-    [] { return int32_t{0}; },
-    [](int32_t) -> gsc_device_info { fail_without_vulkan("device_type"); },
-    [](std::pmr::memory_resource *, const gsc_context_options &) -> OpenBackend {
-      fail_without_vulkan(kOptions.field("device_type"));
-    },
-    nullptr,
+struct Names {
+  static constexpr char kConstant[] = "GSC_DEVICE_VULKAN", kName[] = "Vulkan", kBuild[] = "Vulkan: no";
 };
-
+constexpr BackendRow kBackendRow = absent_row<Names>(GSC_DEVICE_VULKAN);
 }  // namespace
 #endif
 }  // namespace vulkan

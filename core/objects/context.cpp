@@ -50,6 +50,9 @@ Context::Context(const Resource &memory, const gsc_context_options &options)
       log_(options.log),
       log_user_(options.log_user),
       scratch_{Plan(&memory_), Plan(&memory_)} {
+  if (options.vulkan != nullptr && row_.device_type != GSC_DEVICE_VULKAN) {
+    refuse(kOptions.field("vulkan"), "is not NULL, but device_type is GSC_DEVICE_%s", row_.name);
+  }
   const OpenBackend made = row_.open(&memory_, options);
   backend_ = made.backend;
   backend_bytes_ = made.bytes;

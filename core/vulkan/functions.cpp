@@ -58,11 +58,13 @@ gsc_status status_of(VkResult result) {
   }
 }
 
+/// Takes what the Vulkan `object` has found as `name`.
 template <typename F>
-void require(F *function, const char *name, const char *object) {
-  if (function == nullptr) {
+void take(F &function, PFN_vkVoidFunction found, const char *name, const char *object) {
+  if (found == nullptr) {
     fail(GSC_ERROR_UNAVAILABLE, kNoArgument, "%s was not found: the Vulkan %s is older than version 1.2", name, object);
   }
+  function = reinterpret_cast<F>(found);
 }
 
 }  // namespace
@@ -77,25 +79,19 @@ void check(VkResult result, const char *what, const char *call) {
 
 void Functions::find_global(PFN_vkGetInstanceProcAddr get) {
   GetInstanceProcAddr = get;
-#define GSC_FIND(name)                                             \
-  name = reinterpret_cast<PFN_vk##name>(get(nullptr, "vk" #name)); \
-  require(name, "vk" #name, "loader");
+#define GSC_FIND(name) take(name, get(nullptr, "vk" #name), "vk" #name, "loader");
   GSC_FOR_EACH_GLOBAL_FUNCTION(GSC_FIND)
 #undef GSC_FIND
 }
 
 void Functions::find_instance(VkInstance instance) {
-#define GSC_FIND(name)                                                              \
-  name = reinterpret_cast<PFN_vk##name>(GetInstanceProcAddr(instance, "vk" #name)); \
-  require(name, "vk" #name, "instance");
+#define GSC_FIND(name) take(name, GetInstanceProcAddr(instance, "vk" #name), "vk" #name, "instance");
   GSC_FOR_EACH_INSTANCE_FUNCTION(GSC_FIND)
 #undef GSC_FIND
 }
 
 void Functions::find_device(VkDevice device) {
-#define GSC_FIND(name)                                                          \
-  name = reinterpret_cast<PFN_vk##name>(GetDeviceProcAddr(device, "vk" #name)); \
-  require(name, "vk" #name, "device");
+#define GSC_FIND(name) take(name, GetDeviceProcAddr(device, "vk" #name), "vk" #name, "device");
   GSC_FOR_EACH_DEVICE_FUNCTION(GSC_FIND)
 #undef GSC_FIND
 }

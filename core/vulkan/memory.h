@@ -10,7 +10,7 @@
 
 namespace gsc::vulkan {
 
-/// A buffer with memory and an address of its own; mapped if it is for the host.
+/// A buffer, its memory and its address. The memory is mapped if the host uses it.
 struct Block {
   VkBuffer buffer = nullptr;
   VkDeviceMemory memory = nullptr;

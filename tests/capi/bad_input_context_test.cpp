@@ -68,6 +68,10 @@ TEST(BadInputContext, NullHandles) {
   options.device_pool = &bytes;
   gsc_context *context = nullptr;
   EXPECT_INVALID(gsc_context_create(&options, &context), "options.device_pool", "CPU");
+  gsc_vulkan_device vulkan{};
+  options = GSC_CONTEXT_OPTIONS_INIT;
+  options.vulkan = &vulkan;
+  EXPECT_INVALID(gsc_context_create(&options, &context), "options.vulkan", "GSC_DEVICE_CPU");
   EXPECT_INVALID(gsc_context_set_log(nullptr, nullptr, nullptr), "context");
   EXPECT_INVALID(gsc_context_create(nullptr, nullptr), "out_context");
   gsc_context_destroy(nullptr);

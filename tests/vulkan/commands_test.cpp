@@ -73,7 +73,7 @@ TEST_F(Commands, RecordedOnceAndSubmittedEveryFrame) {
   EXPECT_EQ(skipped_steps(steps.device->optimizer), 2);
 }
 
-/// Three frames are submitted at once, each with gradients of its own and another learning rate, and recorded anew.
+/// Three frames are recorded and then submitted at once. Each has separate gradients and another learning rate.
 TEST_F(Commands, SeveralFramesAreInFlight) {
   Steps steps(*contexts_, GSC_ADAMW);
   std::vector<Twins> frames(3);

@@ -22,7 +22,7 @@ VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT
   return VK_FALSE;
 }
 
-/// A large buffer, of which memory is cut until it is full. It starts anew when all of it has been given back.
+/// A large buffer from which memory is cut until it is full. Once all of it is given back, cutting begins at its start.
 struct Arena {
   VkBuffer buffer = nullptr;
   VkDeviceMemory memory = nullptr;

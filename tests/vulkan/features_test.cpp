@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A device that lacks something is refused in a sentence that names it, and so are handles that are missing. A context
-// that opens a device of its own works.
+// to which no device is given opens one, and works.
 #include <functional>
 
 #include "tests/cuda/twin.h"
