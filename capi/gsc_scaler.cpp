@@ -139,8 +139,10 @@ gsc_status gsc_scaler_get_report_sync(gsc_scaler *scaler, const gsc_tensor_list 
 gsc_status gsc_scaler_read_report_async(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_report *out_report,
                                         gsc_stream stream) {
   return guard(__func__, [&] {
-    require_out_struct(out_report, "out_report");
-    scaler_of(scaler).read_report_async(grads_or_null(grads), out_report, stream);
+    require(out_report, "out_report");
+    Scaler &self = scaler_of(scaler);
+    if (!self.context()->backend().report_is_address()) require_out_struct(out_report, "out_report");
+    self.read_report_async(grads_or_null(grads), out_report, stream);
   });
 }
 

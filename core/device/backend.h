@@ -46,6 +46,8 @@ class Backend {
   virtual void validate_memory(const gsc_tensor *tensors, int64_t count, const Argument &what) = 0;
   /// Device memory can be read by the host without waiting.
   virtual bool host_visible() const = 0;
+  /// A report without waiting goes to a device address, which the host cannot read.
+  virtual bool report_is_address() const { return false; }
   /// How many parallel tasks a plan should be cut into.
   virtual int32_t wanted_tasks() const = 0;
 

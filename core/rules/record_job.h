@@ -25,7 +25,7 @@ struct RecordJob {
   int64_t list_count = 0;
   Policy policy = {};
   float scale = 0.0F;
-  gsc_report *out = nullptr;  ///< host memory: pinned, for a GPU
+  gsc_report *out = nullptr;  ///< host memory: pinned, for CUDA; on Vulkan a device address
   float *scale_word = nullptr;
   int32_t *tracker_word = nullptr;
   const float *found_inf = nullptr;

@@ -297,11 +297,6 @@ void VulkanBackend::apply(const ApplyJob &job, gsc_stream stream) {
 
 void VulkanBackend::record(const RecordJob &job, gsc_stream stream) {
   constexpr int64_t kMostLists = 512;
-  if (job.kind == RecordJob::Kind::kReport) {
-    fail(GSC_ERROR_UNSUPPORTED, kNoArgument,
-         "reading a report without waiting is not supported on Vulkan; use gsc_scaler_get_report_sync, or read the "
-         "addresses of gsc_scaler_get_device_state in a shader");
-  }
   RecordArgs a{};
   a.job = job;
   a.last = true;
@@ -309,6 +304,7 @@ void VulkanBackend::record(const RecordJob &job, gsc_stream stream) {
   if (job.kind != RecordJob::Kind::kUpdate) {
     recording.add(Kernel::kRecord, 1, 32, a);
     recording.run();
+    if (job.kind == RecordJob::Kind::kReport) recording.barrier_to_host();
   }
   for (int64_t first = 0; job.kind == RecordJob::Kind::kUpdate && (first < job.list_count || first == 0);
        first += kMostLists) {

@@ -33,6 +33,7 @@ class VulkanBackend final : public Backend {
   void finish_setup() override { recorder_.wait("setting up"); }
   void validate_memory(const gsc_tensor * /*tensors*/, int64_t /*count*/, const Argument & /*what*/) override {}
   bool host_visible() const override { return false; }
+  bool report_is_address() const override { return true; }
   int32_t wanted_tasks() const override { return 1; }
 
   /// The caller orders command buffers, so all work is on one stream.

@@ -687,7 +687,8 @@ GSC_API gsc_status gsc_scaler_get_report_sync(gsc_scaler *scaler, const gsc_tens
                                               gsc_stream stream);
 /**
  * The same without waiting: enqueues a copy into `out_report`, which is valid once the stream has passed this point.
- * `out_report` is pinned host memory (on the CPU, any memory). Never returns SCALE_FLOOR.
+ * `out_report` is pinned host memory; on the CPU, any memory; on Vulkan, the VkDeviceAddress of sizeof(gsc_report) bytes,
+ * in which no struct_size is read. Never returns SCALE_FLOOR.
  */
 GSC_API gsc_status gsc_scaler_read_report_async(gsc_scaler *scaler, const gsc_tensor_list *grads,
                                                 gsc_report *out_report, gsc_stream stream);
