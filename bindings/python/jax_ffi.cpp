@@ -270,6 +270,7 @@ void step(const Call &call) {
                                     {"eps_root", &options.eps_root},
                                     {"weight_decay", &options.weight_decay},
                                     {"momentum", &options.momentum},
+                                    {"momentum_decay", &options.momentum_decay},
                                     {"alpha", &options.alpha},
                                     {"rho", &options.rho}}) {
     *field = call.attribute<double>(name);

@@ -24,6 +24,14 @@ U = 2.0**-24
 CLOSE = ("sgd", "momentum", "nesterov", "adagrad", "lion", "rmsprop", "adadelta", "adamax")
 SHAPES = {"b": (7,), "w": (6, 9)}
 LR, DECAY = 0.05, 0.1
+#: Those that are optax's own operations here.
+OPTAXS = ("lars", "lars masked", "novograd", "schedule_free_adamw", "schedule_free_sgd")
+
+
+def of_contrib(module):
+    return module if module is go else optax.contrib
+
+
 #: Transformations that optax and gradscaler.jax.optax both have, made of either module by the same arguments. Each is
 #: made once, so that JAX compiles it once for all tests.
 MAKERS = {name: functools.cache(make) for name, make in {
@@ -32,6 +40,10 @@ MAKERS = {name: functools.cache(make) for name, make in {
     "nesterov": lambda m: m.sgd(LR, 0.9, True),
     "adam": lambda m: m.adam(LR),
     "adamw": lambda m: m.adamw(LR, weight_decay=DECAY),
+    "nadam": lambda m: m.nadam(LR),
+    "nadamw": lambda m: m.nadamw(LR, weight_decay=DECAY),
+    "radam": lambda m: m.radam(LR),
+    "radam of few steps": lambda m: m.radam(LR, b2=0.9, threshold=4.5),
     "adagrad": lambda m: m.adagrad(LR),
     "lion": lambda m: m.lion(LR, weight_decay=DECAY),
     "lamb": lambda m: m.lamb(LR, weight_decay=DECAY),
@@ -39,7 +51,12 @@ MAKERS = {name: functools.cache(make) for name, make in {
     "adadelta": lambda m: m.adadelta(LR),
     "adamax": lambda m: m.adamax(LR),
     "adabelief": lambda m: m.adabelief(LR),
-    "ademamix": lambda m: (m if m is go else optax.contrib).ademamix(LR, weight_decay=DECAY),
+    "ademamix": lambda m: of_contrib(m).ademamix(LR, weight_decay=DECAY),
+    "lars": lambda m: m.lars(LR, DECAY, momentum=0.8, nesterov=True),
+    "lars masked": lambda m: m.lars(LR, DECAY, {"w": True, "b": False}, trust_ratio_mask={"w": True, "b": False}),
+    "novograd": lambda m: m.novograd(LR, weight_decay=DECAY),
+    "schedule_free_adamw": lambda m: of_contrib(m).schedule_free_adamw(LR, 3, weight_decay=DECAY),
+    "schedule_free_sgd": lambda m: of_contrib(m).schedule_free_sgd(LR, weight_decay=DECAY),
     "schedule": lambda m: m.adam(optax.linear_schedule(LR, 0.0, 10)),
     "masked decay": lambda m: m.adamw(LR, weight_decay=DECAY, mask={"w": True, "b": False}),
 }.items()}
@@ -85,7 +102,7 @@ def test_one_step_is_optaxs_but_for_rounding(name, steps):
     ours, theirs = MAKERS[name](go), MAKERS[name](optax)
     state, params = after(ours, steps)
     found, expected = (jax.jit(tx.update)(tree(1), state, params)[0] for tx in (ours, theirs))
-    if name in ("sgd", "lion"):
+    if name in ("sgd", "lion", *OPTAXS):
         same_bits(found, expected)
     for one, other in zip(leaves(found), leaves(expected), strict=True):
         assert (abs(one - other) <= (16 if name in CLOSE else 600) * U * (abs(other) + LR / 16)).all()
@@ -97,6 +114,12 @@ def test_states_are_optaxs_own(name):
     assert jax.tree_util.tree_structure(ours.init(tree(0))) == jax.tree_util.tree_structure(theirs.init(tree(0)))
     # optax's run goes on with ours, and ours with optax's.
     near(after([theirs, theirs, ours, theirs])[1], after([theirs] * 4)[1])
+
+
+@pytest.mark.parametrize("name", ["schedule_free_adamw", "schedule_free_sgd"])
+def test_schedule_free_is_evaluated_by_optax(name):
+    ours, theirs = (optax.contrib.schedule_free_eval_params(*after(MAKERS[name](m), 4)) for m in (go, optax))
+    near(ours, theirs)
 
 
 @pytest.mark.parametrize("name", MAKERS)

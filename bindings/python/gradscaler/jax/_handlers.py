@@ -33,7 +33,8 @@ for _name in NAMES:
         jax.ffi.register_ffi_target(_name, jax.ffi.pycapsule(library[_name + _suffix]), platform=_platform)
 
 #: Those of gsc_optimizer_options that the handler takes.
-_NUMBERS = ("beta1", "beta2", "beta3", "eps", "eps_root", "weight_decay", "momentum", "alpha", "rho")
+_NUMBERS = ("beta1", "beta2", "beta3", "eps", "eps_root", "weight_decay", "momentum", "momentum_decay", "alpha",
+            "rho")
 #: Options of an optimizer that are fixed when a step is traced: name and value, sorted.
 Options = tuple[tuple[str, Any], ...]
 

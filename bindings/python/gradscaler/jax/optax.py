@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transformations for optax: its SGD, Adam, AdamW, Adagrad, RMSprop, Adadelta, Adamax, AdaBelief, AdEMAMix, Lion and
-LAMB, stepped by the library's handlers.
+"""Transformations for optax: its SGD, Adam, AdamW, NAdam, NAdamW, RAdam, Adagrad, RMSprop, Adadelta, Adamax,
+AdaBelief, AdEMAMix, Lion and LAMB, stepped by the library's handlers; and LARS, NovoGrad and Schedule-Free.
 
 They take optax's arguments, have its defaults, and their states are optax's own classes: put one in the place of
 optax's, in the middle of a run too. ``update`` takes two more arguments, which may be traced: where `found_inf` is not
@@ -9,13 +9,14 @@ are multiplied by `inv_scale` first.
 
 Wrappers of optax have state that `found_inf` does not stop: wrap the whole in :func:`skip_if_found_inf`.
 
-Left out are those in which nothing but a mean of gradients would be the library's (LARS, NovoGrad), and those that are
-other optimizers there than in PyTorch: NAdam without its schedule, RAdam with eps elsewhere. Schedule-Free is a wrapper
-there, ``optax.contrib.schedule_free``, which takes these transformations.
+LARS, NovoGrad and Schedule-Free do optax's own operations, with float32 in the place of 16 bits: a handler for their
+mean of gradients would cost passes that XLA saves. Evaluate Schedule-Free's parameters by
+``optax.contrib.schedule_free_eval_params``.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -24,14 +25,18 @@ from . import _handlers
 from ._trees import flattened, paired
 from ._untyped import jax, jnp
 
-__all__ = ["adabelief", "adadelta", "adagrad", "adam", "adamax", "adamw", "ademamix", "lamb", "lion", "rmsprop",
-           "scale_by_adam", "scale_by_lion", "scale_by_rss", "sgd", "skip_if_found_inf", "trace"]
+__all__ = ["adabelief", "adadelta", "adagrad", "adam", "adamax", "adamw", "ademamix", "lamb", "lars", "lion", "nadam",
+           "nadamw", "novograd", "radam", "rmsprop", "scale_by_adam", "scale_by_lion", "scale_by_rss",
+           "schedule_free_adamw", "schedule_free_sgd", "sgd", "skip_if_found_inf", "trace"]
 
 optax: Any = importlib.import_module("optax")
 _contrib: Any = importlib.import_module("optax.contrib")
 
 # Under a root that is 0 stands a gradient that is 0, whose update is 0.
 _TINY = 2.0**-126
+# optax's NAdam has the momentum b1 at every step. The library's factor is 1 - 0.96**(momentum_decay * step) / 2, which
+# rounds to 1 from the first step on.
+_NO_WARMUP = 1000.0
 
 
 def sgd(learning_rate: Any, momentum: float | None = None, nesterov: bool = False) -> Any:
@@ -48,6 +53,35 @@ def adamw(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1
           mask: Any = None) -> Any:
     """As ``optax.adamw``; `update` needs the parameters."""
     return _chain(learning_rate, scale_by_adam(b1, b2, eps), optax.add_decayed_weights(weight_decay, mask))
+
+
+def nadam(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Any:
+    """As ``optax.nadam``."""
+    return _chain(learning_rate, scale_by_adam(b1, b2, eps, nesterov=True))
+
+
+def nadamw(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, *, weight_decay: Any = 1e-4,
+           mask: Any = None) -> Any:
+    """As ``optax.nadamw``; `update` needs the parameters."""
+    return _chain(learning_rate, scale_by_adam(b1, b2, eps, nesterov=True),
+                  optax.add_decayed_weights(weight_decay, mask))
+
+
+def radam(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, *, threshold: float = 5.0) -> Any:
+    """As ``optax.radam`` without Nesterov's momentum."""
+    moments = scale_by_adam(b1, b2, eps)
+
+    def update(updates: Any, state: Any, params: Any = None, **words: Any) -> tuple[Any, Any]:
+        updates, state = moments.update(updates, state, params, **words)
+        # In optax's float32, in which few digits of the length are right at first.
+        most, power = 2.0 / (1.0 - b2) - 1.0, b2**state.count
+        length = most - 2 * state.count * power / (1 - power)
+        factor = jnp.sqrt((length - 4.0) * (length - 2.0) * most / ((most - 4.0) * (most - 2.0) * length))
+        return jax.tree_util.tree_map(lambda u, m: jnp.where(
+            length >= threshold, factor.astype(u.dtype) * u, m / (1 - b1**state.count).astype(m.dtype)),
+            updates, state.mu), state
+
+    return _chain(learning_rate, optax.GradientTransformationExtraArgs(moments.init, update))
 
 
 def adagrad(learning_rate: Any, initial_accumulator_value: float = 0.1, eps: float = 1e-7) -> Any:
@@ -129,9 +163,32 @@ def skip_if_found_inf(inner: Any) -> Any:
     return optax.GradientTransformationExtraArgs(inner.init, update)
 
 
-def scale_by_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Any:
+def _of_optax(make: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function with :func:`skip_if_found_inf` around its transformation, which gets 16-bit arrays widened."""
+    @functools.wraps(make)
+    def made(*arguments: Any, **named: Any) -> Any:
+        inner = optax.with_extra_args_support(make(*arguments, **named))
+
+        def update(updates: Any, state: Any, params: Any = None, **others: Any) -> tuple[Any, Any]:
+            return inner.update(_widened(updates), state, _widened(params), **others)
+
+        return skip_if_found_inf(optax.GradientTransformationExtraArgs(lambda params: inner.init(_widened(params)),
+                                                                       update))
+
+    made.__doc__ = f"As ``{make.__module__.partition('._')[0]}.{make.__name__}``; `update` needs the parameters."
+    return made
+
+
+lars = _of_optax(optax.lars)
+novograd = _of_optax(optax.novograd)
+schedule_free_adamw = _of_optax(_contrib.schedule_free_adamw)
+schedule_free_sgd = _of_optax(_contrib.schedule_free_sgd)
+
+
+def scale_by_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, *, nesterov: bool = False) -> Any:
     """As ``optax.scale_by_adam``, for your own chain; the updates are 0 where `found_inf` is not 0."""
-    return _scale_by("ADAM", optax.ScaleByAdamState, ("mu", "nu"), b1=b1, b2=b2, eps=eps)
+    return _scale_by("NADAM" if nesterov else "ADAM", optax.ScaleByAdamState, ("mu", "nu"), b1=b1, b2=b2, eps=eps,
+                     **({"momentum_decay": _NO_WARMUP} if nesterov else {}))
 
 
 def scale_by_lion(b1: float = 0.9, b2: float = 0.99) -> Any:
@@ -241,6 +298,10 @@ def _where(applied: Any, new: Any, old: Any = None) -> Any:
 
 def _filled(params: Any, value: float) -> Any:
     return jax.tree_util.tree_map(lambda p: jnp.full_like(p, value, _wide(p)), params)
+
+
+def _widened(tree: Any) -> Any:
+    return jax.tree_util.tree_map(lambda array: jnp.asarray(array, _wide(array)), tree)
 
 
 def _wide(array: Any) -> Any:
