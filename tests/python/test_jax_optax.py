@@ -135,7 +135,8 @@ def test_words_skip_and_unscale(name):
         same_bits(skipped, state)
         same_bits(jax.jit(optax.apply_updates)(params, updates), params)
     scaled = jax.tree_util.tree_map(lambda g: g * 1024, tree(1))
-    same_bits(step(scaled, state, params, inv_scale=1 / 1024), step(tree(1), state, params))
+    # XLA joins the multiplication with what follows, so the factor is there both times.
+    same_bits(step(scaled, state, params, inv_scale=1 / 1024), step(tree(1), state, params, inv_scale=1.0))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A test: every kind of optimizer in gradscaler.h has a row in gradscaler_bench, and its step ends without an error.
+
+  benchmarks/steps.py <gradscaler_bench>
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+HEADER = pathlib.Path(__file__).resolve().parents[1] / "include/gradscaler/gradscaler.h"
+
+
+def main():
+    # Google Benchmark reports an error and exits with 0.
+    only = "--benchmark_filter=^step/.*/fp32/threads:1/log2_bytes:20/"
+    run = subprocess.run([sys.argv[1], "--quick", only, "--benchmark_format=json"], check=True, stdout=subprocess.PIPE)
+    rows = {row["name"].split("/")[1]: row for row in json.loads(run.stdout)["benchmarks"]}
+    failed = [f"{name}: {row['error_message']}" for name, row in rows.items() if row.get("error_occurred")]
+    kinds = re.search(r"GSC_SGD = 0,.*?\n};", HEADER.read_text(encoding="utf-8"), re.S)[0]
+    missing = [f"{kind} has no row" for kind in re.findall(r"GSC_(\w+) = \d+", kinds) if kind.lower() not in rows]
+    sys.exit("\n".join(failed + missing))
+
+
+if __name__ == "__main__":
+    main()
