@@ -20,7 +20,7 @@ def main():
     failed = [f"{name}: {row['error_message']}" for name, row in rows.items() if row.get("error_occurred")]
     kinds = re.search(r"GSC_SGD = 0,.*?\n};", HEADER.read_text(encoding="utf-8"), re.S)[0]
     missing = [f"{kind} has no row" for kind in re.findall(r"GSC_(\w+) = \d+", kinds) if kind.lower() not in rows]
-    sys.exit("\n".join(failed + missing))
+    sys.exit("\n".join(failed + missing) or 0)
 
 
 if __name__ == "__main__":

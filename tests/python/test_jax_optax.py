@@ -43,7 +43,9 @@ MAKERS = {name: functools.cache(make) for name, make in {
     "nadam": lambda m: m.nadam(LR),
     "nadamw": lambda m: m.nadamw(LR, weight_decay=DECAY),
     "radam": lambda m: m.radam(LR),
-    "radam of few steps": lambda m: m.radam(LR, b2=0.9, threshold=4.5),
+    # After 7 steps, 0.5 above and below the threshold.
+    "radam long enough": lambda m: m.radam(LR, threshold=7.5),
+    "radam too short": lambda m: m.radam(LR, threshold=8.5),
     "adagrad": lambda m: m.adagrad(LR),
     "lion": lambda m: m.lion(LR, weight_decay=DECAY),
     "lamb": lambda m: m.lamb(LR, weight_decay=DECAY),
