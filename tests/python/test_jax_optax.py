@@ -137,8 +137,9 @@ def test_words_skip_and_unscale(name):
         same_bits(skipped, state)
         same_bits(jax.jit(optax.apply_updates)(params, updates), params)
     scaled = jax.tree_util.tree_map(lambda g: g * 1024, tree(1))
-    # XLA joins the multiplication with what follows, so the factor is there both times.
-    same_bits(step(scaled, state, params, inv_scale=1 / 1024), step(tree(1), state, params, inv_scale=1.0))
+    # XLA joins the multiplication with optax's operations that follow: there the factor is in both.
+    one = {"inv_scale": 1.0} if name in OPTAXS else {}
+    same_bits(step(scaled, state, params, inv_scale=1 / 1024), step(tree(1), state, params, **one))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
