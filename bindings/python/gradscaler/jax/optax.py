@@ -169,7 +169,7 @@ def _of_optax(make: Callable[..., Any]) -> Callable[..., Any]:
     def made(*arguments: Any, **named: Any) -> Any:
         inner = optax.with_extra_args_support(make(*arguments, **named))
 
-        def update(updates: Any, state: Any, params: Any = None, **others: Any) -> tuple[Any, Any]:
+        def update(updates: Any, state: Any, params: Any = None, **others: Any) -> Any:
             return inner.update(_widened(updates), state, _widened(params), **others)
 
         return skip_if_found_inf(optax.GradientTransformationExtraArgs(lambda params: inner.init(_widened(params)),
@@ -187,8 +187,9 @@ schedule_free_sgd = _of_optax(_contrib.schedule_free_sgd)
 
 def scale_by_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, *, nesterov: bool = False) -> Any:
     """As ``optax.scale_by_adam``, for your own chain; the updates are 0 where `found_inf` is not 0."""
+    options: dict[str, Any] = {"momentum_decay": _NO_WARMUP} if nesterov else {}
     return _scale_by("NADAM" if nesterov else "ADAM", optax.ScaleByAdamState, ("mu", "nu"), b1=b1, b2=b2, eps=eps,
-                     **({"momentum_decay": _NO_WARMUP} if nesterov else {}))
+                     **options)
 
 
 def scale_by_lion(b1: float = 0.9, b2: float = 0.99) -> Any:
