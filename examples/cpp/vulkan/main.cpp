@@ -252,9 +252,6 @@ int main(int argc, char **argv) try {
 } catch (const NoDevice &none) {
   std::printf("vulkan_texture: skipped, %s\n", none.what());
   return 77;
-} catch (const gs::Error &error) {
-  std::fprintf(stderr, "vulkan_texture: %s\n", error.what());
-  return error.status() == GSC_ERROR_UNAVAILABLE ? 77 : 1;
 } catch (const std::exception &error) {
   std::fprintf(stderr, "vulkan_texture: %s\n", error.what());
   return 1;
