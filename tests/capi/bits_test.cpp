@@ -29,11 +29,13 @@ uint64_t hash_of(const void *bytes, int64_t size) {
 }
 
 // Large enough for eight tasks of several chunks, with tails, tiny and empty tensors between. Under a sanitizer, which
-// costs a factor of ten, for three tasks.
+// costs a factor of ten, for three tasks, and with fewer numbers of threads.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 const std::vector<int64_t> kCounts = {65537, 3, 0, 4097, 1, 32768, 999};
+const std::vector<int32_t> kThreads = {3}, kThreadsOfTargets = {2}, kPieces = {5};
 #else
 const std::vector<int64_t> kCounts = {131073, 3, 0, 4097, 1, 131072, 999};
+const std::vector<int32_t> kThreads = {2, 3, 8}, kThreadsOfTargets = {1, 3}, kPieces = {2, 5};
 #endif
 const std::vector<int32_t> kGradDtypes = {GSC_FP16, GSC_FP64, GSC_BF16, GSC_FP32};
 
@@ -222,7 +224,7 @@ TEST(Bits, RunToRun) {
 }
 
 TEST(Bits, EveryThreadCount) {
-  for (const int32_t threads : {2, 3, 8}) {
+  for (const int32_t threads : kThreads) {
     SCOPED_TRACE(threads);
     const Context context = make_context(threads, GSC_CPU_BASELINE);
     expect_equal(Script(context).run(), reference());
@@ -231,7 +233,7 @@ TEST(Bits, EveryThreadCount) {
 
 TEST(Bits, EveryInstructionSet) {
   for (const int32_t target : usable_cpu_targets()) {
-    for (const int32_t threads : {1, 3}) {
+    for (const int32_t threads : kThreadsOfTargets) {
       SCOPED_TRACE(text("target ", target, " threads ", threads));
       const Context context = make_context(threads, target);
       const Transcript transcript = Script(context).run();
@@ -337,7 +339,7 @@ TEST(Bits, TheCallersParallelFor) {
     for (std::thread &thread : threads) thread.join();
   };
   for (const ParallelFor parallel_for : {forward, backward, threaded}) {
-    for (const int32_t pieces : {2, 5}) {
+    for (const int32_t pieces : kPieces) {
       int calls = 0;
       const Context context = make_context(parallel_for, &calls, pieces);
       expect_equal(Script(context).run(), reference());

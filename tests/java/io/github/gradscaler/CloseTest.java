@@ -136,7 +136,7 @@ class CloseTest {
   @Test
   void onTheStateOfAnotherOptimizer() throws Exception {
     try (World w = new World(4 << 20)) {
-      final long before = NativeMemory.held();
+      final long before = w.context.hostBytes();
       final Optimizer owner = new Optimizer(w.context, OptimizerOptions.adamW(), w.params, w.grads);
       final TensorList state = new TensorList(w.context, owner.stateTensor(0, 0));
       final Optimizer overState = new Optimizer(w.context, OptimizerOptions.sgd().lr(1), state, w.grads);
@@ -147,7 +147,7 @@ class CloseTest {
       final Thread closer = new Thread(state::close);
       closer.start();
       closer.join();
-      assertEquals(before, NativeMemory.held());
+      assertEquals(before, w.context.hostBytes());
     }
   }
 
