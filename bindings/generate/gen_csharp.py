@@ -126,7 +126,7 @@ def getters(handle):
 ARGUMENTS = {"list": ("TensorList", 'TensorList.HandleOf({0}, "{0}")'),
              "optimizer": ("Optimizer", 'Check.NotNull({0}, "{0}").Handle'),
              "struct": ("{1}", 'Check.NotNull({0}, "{0}").Handle'),
-             "tensors": ("Tensor[]", 'Tensor.Array({0}, "{0}")'), "numbers": ("long[]", "Numbers.Of({0})"),
+             "tensors": ("Tensor[]", 'Tensor.Array({0}, "{0}", {3})'), "numbers": ("long[]", "Numbers.Of({0})"),
              "scalar": ("DeviceScalar", 'DeviceScalar.{2}s({0}, "{0}")'), "flag": ("bool", "{0} ? 1 : 0"),
              "enum": ("{1}", "(int){0}"), "number": ("{2}", "{0}")}
 
@@ -141,7 +141,8 @@ def calls(owner):
             name = header.camel(argument.name)
             type_ = TYPES.get(argument.ctype, "")
             type_ = type_ if argument.kind == "number" else type_.capitalize()
-            kind, value = (part.format(name, argument.type, type_) for part in ARGUMENTS[argument.kind])
+            device = "context.Type" if static else "device"
+            kind, value = (part.format(name, argument.type, type_, device) for part in ARGUMENTS[argument.kind])
             parameters.append(f"{kind} {name}" + f" = {kind}.L2" * (argument.kind == "enum"))
             if argument in method.arrays:
                 absent = f"{name} == null ? null : " * argument.optional

@@ -93,7 +93,11 @@ GSC_CLASS(gsc_optimizer, Optimizer)
 %ignore gsc_context_options::log;
 %ignore gsc_context_options::log_user;
 %ignore gsc_context_options::device_pool;
+#if defined(SWIGCSHARP)
+%apply void *ADDRESS { const gsc_vulkan_device *vulkan };
+#else
 %ignore gsc_context_options::vulkan;
+#endif
 %ignore gsc_vulkan_device;
 %ignore GSC_API;
 %ignore GSC_TENSOR_INIT;

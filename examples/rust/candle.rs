@@ -3,7 +3,8 @@
 //! in place; its moments have 8 bits, and the optimizer keeps what fp16 leaves out of the fp32 master weights. Half-way
 //! the state is saved and the training goes on with moments in 16 bits, then in fp32. Fails if the loss does not fall.
 //!
-//! Run with `GRADSCALER_LIBRARY=<libgradscaler.so.1> cargo run --release` in this folder.
+//! Run with `GRADSCALER_LIBRARY=<libgradscaler.so.1> cargo run --release --features candle-core --bin candle` in
+//! this folder.
 use candle_core::{CpuStorage, DType, Device, InplaceOp1, Layout, Result, Tensor, Var, D};
 use gradscaler::{
     Context, GradScaler, MasterFormat, Norm, Optimizer, OptimizerOptions, ScalerOptions,

@@ -185,6 +185,11 @@ namespace Gradscaler.Tests
         ReportBuffer own = new ReportBuffer(), callers = ReportBuffer.At(memory.Address);
         Assert.That(own.Get().Updates, Is.EqualTo(0));
         Overflow(w);
+        // As on Vulkan: written to the second address, read from the first.
+        Tensor first = Tensor.Allocate(DType.Fp64, (int)memory.Count);
+        ReportBuffer mapped = ReportBuffer.At(first.Address, memory.Address);
+        w.Scaler.ReadReportAsync(null, mapped);
+        Assert.That(new[] { mapped.Get().Updates, callers.Get().Updates }, Is.EqualTo(new[] { 0, 1 }));
         foreach (ReportBuffer each in new[] { own, callers })
         {
           w.Scaler.ReadReportAsync(null, each);

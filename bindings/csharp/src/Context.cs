@@ -5,8 +5,8 @@ using System.Runtime.InteropServices;
 namespace Gradscaler
 {
   /// <summary>
-  /// A device that has been opened: the CPU or a CUDA device. Safe to share between threads. May be disposed before the
-  /// objects made with it; they keep the device open.
+  /// A device that has been opened: the CPU, a CUDA or a Vulkan device. Safe to share between threads. May be disposed
+  /// before the objects made with it; they keep the device open.
   /// </summary>
   public sealed class Context : IDisposable
   {
@@ -26,6 +26,9 @@ namespace Gradscaler
     internal NativeContext Handle => Check.Open(handle, "Context");
 
     internal static NativeContext HandleOf(Context context) => Check.NotNull(context, "context").Handle;
+
+    /// <summary>For spans.</summary>
+    internal static NativeContext HostHandleOf(Context context) => HostMemory.Pass(HandleOf(context), context.Type);
 
     /// <summary>
     /// The CPU. threads: how many a call may use, the calling one included; 0: all. target: the required instruction
@@ -58,7 +61,25 @@ namespace Gradscaler
       }
     }
 
-    /// <summary>Number of devices of a type: 1 for the CPU, 0 for CUDA without a driver.</summary>
+    /// <summary>
+    /// Your Vulkan device; null: the library opens that of the index. Tensors are Tensor.At of a VkDeviceAddress. A
+    /// stream is a VkCommandBuffer in the recording state, and zero for calls that block. Throws UnavailableException
+    /// if the device lacks a feature, which it names, or if the library has no Vulkan.
+    /// </summary>
+    public static unsafe Context Vulkan(VulkanDevice? device, int index = 0)
+    {
+      VulkanDevice handles = device.GetValueOrDefault();
+      handles.StructSize = (uint)sizeof(VulkanDevice);
+      using (var options = new NativeContextOptions())
+      {
+        options.DeviceType = (int)DeviceType.Vulkan;
+        options.DeviceIndex = index;
+        options.Vulkan = device.HasValue ? (IntPtr)(&handles) : IntPtr.Zero;
+        return new Context(options);
+      }
+    }
+
+    /// <summary>Number of devices of a type: 1 for the CPU, 0 for others without a driver.</summary>
     public static int DeviceCount(DeviceType type) => NativeCalls.DeviceCount((int)type);
 
     /// <summary>The properties of a device. Throws UnavailableException if there is no such device.</summary>
@@ -92,7 +113,7 @@ namespace Gradscaler
     /// <summary>Host memory that the library holds for this context and its objects; on the CPU all of it.</summary>
     public long HostBytes => Handle.HostBytes();
 
-    /// <summary>Memory of a CUDA device that it holds for them, without scratch.</summary>
+    /// <summary>Memory of a GPU that it holds for them, without scratch.</summary>
     public long DeviceBytes => Handle.DeviceBytes();
 
     /// <summary>

@@ -7,8 +7,8 @@ namespace Gradscaler
 {
   /// <summary>
   /// The loss scale, its policy, counters and history. Between two updates every list of gradients goes from ready to
-  /// checked or unscaled to stepped. Use a scaler from one thread at a time. `stream` is the CUDA stream to enqueue on,
-  /// by default the default stream; it is ignored on the CPU.
+  /// checked or unscaled to stepped. Use a scaler from one thread at a time. `stream` is the CUDA stream or
+  /// VkCommandBuffer, by default the default stream; it is ignored on the CPU.
   /// </summary>
   /// <example><code>
   /// using (var context = Context.Cpu())
@@ -24,7 +24,7 @@ namespace Gradscaler
   /// </code></example>
   public sealed partial class GradScaler : IDisposable
   {
-    private readonly bool onHost;
+    private readonly DeviceType device;
     private readonly CallbackSlot reducer = new CallbackSlot();
     private NativeScaler handle;
 
@@ -35,10 +35,13 @@ namespace Gradscaler
       handle = new NativeScaler(Context.HandleOf(context), options.Handle);
       handle.Kept = new object[] { reducer, context.Callbacks };
       handle.Uses.Count(NativeMemory.OfScaler(options.HistoryCapacity));
-      onHost = context.Type == DeviceType.Cpu;
+      device = context.Type;
     }
 
     private NativeScaler Handle => Check.Open(handle, "GradScaler");
+
+    /// <summary>For spans.</summary>
+    private NativeScaler HostHandle => HostMemory.Pass(Handle, device);
 
     /// <summary>dst = src * scale for one tensor, such as the loss.</summary>
     public void Scale(Tensor src, Tensor dst, IntPtr stream = default(IntPtr))
@@ -49,14 +52,14 @@ namespace Gradscaler
     /// <summary>dst = src * scale for host memory; the spans may be the same.</summary>
     public void Scale(ReadOnlySpan<float> src, Span<float> dst)
     {
-      NativeScaler scaler = Handle;
+      NativeScaler scaler = HostHandle;
       HostMemory.Run(src, DType.Fp32, dst, DType.Fp32, (from, to) => scaler.Scale(from, to, IntPtr.Zero));
     }
 
     /// <summary>dst = src * scale as Fp16 or Bf16, for host memory.</summary>
     public void Scale(ReadOnlySpan<float> src, Span<ushort> dst, DType dtype)
     {
-      NativeScaler scaler = Handle;
+      NativeScaler scaler = HostHandle;
       HostMemory.Run(src, DType.Fp32, dst, dtype, (from, to) => scaler.Scale(from, to, IntPtr.Zero));
     }
 
@@ -64,7 +67,7 @@ namespace Gradscaler
     /// <summary>dst = src * scale as Fp16, for host memory.</summary>
     public void Scale(ReadOnlySpan<float> src, Span<Half> dst)
     {
-      NativeScaler scaler = Handle;
+      NativeScaler scaler = HostHandle;
       HostMemory.Run(src, DType.Fp32, dst, DType.Fp16, (from, to) => scaler.Scale(from, to, IntPtr.Zero));
     }
 #endif
@@ -87,7 +90,7 @@ namespace Gradscaler
     /// <summary>Returns a list, or with null all lists, to READY as if they had not been checked.</summary>
     public void Discard(TensorList grads = null) => Handle.Discard(grads?.Handle);
 
-    /// <summary>The scale as of the work enqueued so far; 1 if disabled. Blocks on a CUDA device.</summary>
+    /// <summary>The scale as of the work enqueued so far; 1 if disabled. Blocks on a GPU.</summary>
     public float GetScale(IntPtr stream = default(IntPtr)) => Handle.GetScale(stream);
 
     /// <summary>Whether the scaler does anything.</summary>
@@ -116,15 +119,15 @@ namespace Gradscaler
 
     /// <summary>
     /// As GetReport without waiting: enqueues the copy, and never throws ScaleFloorException. report: pinned memory on
-    /// a CUDA device; it has the report when the stream has passed this point.
+    /// a GPU; it has the report when the stream has passed this point.
     /// </summary>
     public void ReadReportAsync(TensorList grads, ReportBuffer report, IntPtr stream = default(IntPtr))
     {
-      if (!Check.NotNull(report, "report").IsPinned && !onHost)
+      if (!Check.NotNull(report, "report").IsPinned && device != DeviceType.Cpu)
       {
         throw new InvalidArgumentException("report is not pinned memory: use ReportBuffer.At");
       }
-      Handle.ReadReportAsync(grads?.Handle, report.Address, stream);
+      Handle.ReadReportAsync(grads?.Handle, report.DeviceAddress, stream);
       GC.KeepAlive(report);
     }
 
@@ -135,9 +138,9 @@ namespace Gradscaler
     /// </summary>
     public void SetReducer(Action<double[]> sum)
     {
-      if (!onHost)
+      if (device != DeviceType.Cpu)
       {
-        throw new UnsupportedException("the gradients are on a CUDA device: use SetDeviceReducer");
+        throw new UnsupportedException("the gradients are on a GPU: use SetDeviceReducer");
       }
       SetDeviceReducer(sum == null ? null : CallbackSlot.OnHost(sum));
     }

@@ -6,14 +6,14 @@ namespace Gradscaler
 {
   /// <summary>
   /// Stateless operations, for loops that keep the scaler's state themselves. Device scalars are single numbers in
-  /// memory of the device. `stream` is the CUDA stream to enqueue on; it is ignored on the CPU.
+  /// memory of the device. `stream` is the CUDA stream or VkCommandBuffer; it is ignored on the CPU.
   /// </summary>
   public static partial class Ops
   {
     /// <summary>values *= invScale for host memory; returns whether any is inf or NaN before or after.</summary>
     public static unsafe bool UnscaleCheck(Context context, Span<float> values, float invScale)
     {
-      NativeContext device = Context.HandleOf(context);
+      NativeContext device = Context.HostHandleOf(context);
       float found = 0;
       IntPtr foundAddress = (IntPtr)(&found), scaleAddress = (IntPtr)(&invScale);
       HostMemory.Run(values, DType.Fp32, array => device.UnscaleCheck(array, foundAddress, scaleAddress, IntPtr.Zero));
@@ -29,14 +29,14 @@ namespace Gradscaler
     /// <summary>dst = src as Fp16 or Bf16, for host memory.</summary>
     public static void Cast(Context context, ReadOnlySpan<float> src, Span<ushort> dst, DType dtype)
     {
-      NativeContext device = Context.HandleOf(context);
+      NativeContext device = Context.HostHandleOf(context);
       HostMemory.Run(src, DType.Fp32, dst, dtype, (from, to) => device.Cast(from, to, IntPtr.Zero));
     }
 
     /// <summary>dst = src, which is Fp16 or Bf16, for host memory.</summary>
     public static void Cast(Context context, ReadOnlySpan<ushort> src, DType dtype, Span<float> dst)
     {
-      NativeContext device = Context.HandleOf(context);
+      NativeContext device = Context.HostHandleOf(context);
       HostMemory.Run(src, dtype, dst, DType.Fp32, (from, to) => device.Cast(from, to, IntPtr.Zero));
     }
 
@@ -44,14 +44,14 @@ namespace Gradscaler
     /// <summary>dst = src, for host memory.</summary>
     public static void Cast(Context context, ReadOnlySpan<float> src, Span<Half> dst)
     {
-      NativeContext device = Context.HandleOf(context);
+      NativeContext device = Context.HostHandleOf(context);
       HostMemory.Run(src, DType.Fp32, dst, DType.Fp16, (from, to) => device.Cast(from, to, IntPtr.Zero));
     }
 
     /// <summary>dst = src, for host memory.</summary>
     public static void Cast(Context context, ReadOnlySpan<Half> src, Span<float> dst)
     {
-      NativeContext device = Context.HandleOf(context);
+      NativeContext device = Context.HostHandleOf(context);
       HostMemory.Run(src, DType.Fp16, dst, DType.Fp32, (from, to) => device.Cast(from, to, IntPtr.Zero));
     }
 #endif
@@ -61,7 +61,7 @@ namespace Gradscaler
                             IntPtr stream = default(IntPtr))
     {
       NativeContext device = Context.HandleOf(context);
-      using (NativeTensorArray array = Tensor.Array(tensors, "tensors"))
+      using (NativeTensorArray array = Tensor.Array(tensors, "tensors", context.Type))
       {
         device.Norm(array, (int)norm, DeviceScalar.Doubles(total, 1, "total"), DeviceScalar.Doubles(each, tensors.Length, "each"),
                     stream);
@@ -74,6 +74,16 @@ namespace Gradscaler
   /// <summary>Spans as tensors, pinned for the length of one call on the CPU.</summary>
   internal static class HostMemory
   {
+    /// <summary>On Vulkan the library cannot tell an address of the host from one of the device.</summary>
+    internal static T Pass<T>(T handle, DeviceType device, string what = "a span")
+    {
+      if (device == DeviceType.Vulkan)
+      {
+        throw new InvalidArgumentException(what + " is host memory, but the context is a Vulkan device: use Tensor.At");
+      }
+      return handle;
+    }
+
     internal static unsafe void Run<T>(Span<T> values, DType dtype, Action<NativeTensorArray> call) where T : struct
     {
       Require<T>(dtype, "values");

@@ -114,17 +114,17 @@ namespace Gradscaler
       }
     }
 
-    /// <summary>Steps applied so far. Blocks on a CUDA device.</summary>
+    /// <summary>Steps applied so far. Blocks on a GPU.</summary>
     public long GetStepsApplied(IntPtr stream = default(IntPtr)) => Handle.StepsApplied(stream);
 
-    /// <summary>Steps skipped so far. Blocks on a CUDA device.</summary>
+    /// <summary>Steps skipped so far. Blocks on a GPU.</summary>
     public long GetStepsSkipped(IntPtr stream = default(IntPtr)) => Handle.StepsSkipped(stream);
 
     /// <summary>Elements whose parameter an applied step left as it was, summed over the steps; 0 without the flag
-    /// CountUnchanged. Blocks on a CUDA device.</summary>
+    /// CountUnchanged. Blocks on a GPU.</summary>
     public long GetUnchanged(IntPtr stream = default(IntPtr)) => Handle.Unchanged(stream);
 
-    /// <summary>Steps applied so far in which each tensor was present. Blocks on a CUDA device.</summary>
+    /// <summary>Steps applied so far in which each tensor was present. Blocks on a GPU.</summary>
     public long[] GetTensorSteps(IntPtr stream = default(IntPtr))
     {
       using (NativeNumbers numbers = Handle.TensorSteps(stream))

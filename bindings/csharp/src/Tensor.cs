@@ -82,7 +82,8 @@ namespace Gradscaler
     public static int SizeOf(DType dtype) => DTypes.SizeOf(dtype);
 
     /// <summary>
-    /// Memory that something else owns and that stays as long as it is used: a CUDA allocation, a NativeArray.
+    /// Memory that something else owns and that stays as long as it is used: a CUDA allocation, a VkDeviceAddress, a
+    /// NativeArray.
     /// </summary>
     public static Tensor At(IntPtr address, long count, DType dtype)
     {
@@ -227,7 +228,7 @@ namespace Gradscaler
     }
 
     /// <summary>For one call: to be disposed after it. It keeps the memory of the tensors alive.</summary>
-    internal static NativeTensorArray Array(Tensor[] tensors, string what)
+    internal static NativeTensorArray Array(Tensor[] tensors, string what, DeviceType device)
     {
       Check.NotNull(tensors, what);
       var array = new NativeTensorArray(tensors.Length);
@@ -235,6 +236,10 @@ namespace Gradscaler
       {
         Tensor tensor = Check.NotNull(tensors[i], what + "[" + i + "]");
         Owners.RequireUsable(tensor, what, i);
+        if (device == DeviceType.Vulkan && (tensor.Owner is Pin || tensor.Scales?.Owner is Pin))
+        {
+          HostMemory.Pass(tensor, device, what + "[" + i + "]");
+        }
         array.Add(tensor.Address, tensor.Count, (int)tensor.DType, tensor.Name);
         if (tensor.Scales != null)
         {

@@ -9,6 +9,7 @@ namespace Gradscaler
   /// </summary>
   public sealed class TensorList : IDisposable
   {
+    private readonly DeviceType device;
     private NativeTensorList handle;
 
     /// <summary>
@@ -17,10 +18,11 @@ namespace Gradscaler
     /// </summary>
     public TensorList(Context context, params Tensor[] tensors)
     {
-      NativeContext device = Context.HandleOf(context);
-      using (NativeTensorArray array = Tensor.Array(tensors, "tensors"))
+      NativeContext native = Context.HandleOf(context);
+      device = context.Type;
+      using (NativeTensorArray array = Tensor.Array(tensors, "tensors", device))
       {
-        handle = new NativeTensorList(device, array);
+        handle = new NativeTensorList(native, array);
       }
       Owners = new Owners(tensors);
       handle.Kept = new object[] { Owners, context.Callbacks };
@@ -61,7 +63,7 @@ namespace Gradscaler
     {
       // Not Handle: this is the way out if the old memory has gone.
       NativeTensorList list = Check.Open(handle, "TensorList");
-      using (NativeTensorArray array = Tensor.Array(tensors, "tensors"))
+      using (NativeTensorArray array = Tensor.Array(tensors, "tensors", device))
       {
         for (int i = 0; i < tensors.Length && i < Owners.Count; i++)
         {

@@ -8,7 +8,7 @@ use std::os::raw::c_char;
 
 /// Result of every function that can fail: one of the `GSC_OK` and `GSC_ERROR_*`.
 pub type gsc_status = i32;
-/// cudaStream_t or CUstream as a plain pointer; NULL is the default stream. Ignored on the CPU.
+/// cudaStream_t, CUstream or VkCommandBuffer as a plain pointer; NULL is the default stream. Ignored on the CPU.
 pub type gsc_stream = *mut c_void;
 
 /// A type whose contents are the library's.

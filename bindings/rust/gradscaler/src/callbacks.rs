@@ -5,12 +5,13 @@ use crate::error::Cause;
 use crate::{LogLevel, Result};
 use gradscaler_sys as sys;
 use std::any::Any;
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_void, CStr};
+use std::mem;
 use std::os::raw::c_char;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::slice;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 thread_local! {
     static PANIC: Cell<Option<Box<dyn Any + Send>>> = Cell::new(None);
@@ -38,6 +39,7 @@ pub(crate) type ParallelFor = dyn Fn(i32, &(dyn Fn(i32) + Sync)) + Send + Sync;
 pub(crate) struct Hooks {
     log: RwLock<Option<Arc<Log>>>,
     pub(crate) parallel_for: Option<Box<ParallelFor>>,
+    pub(crate) queue: Option<Queue>,
 }
 
 impl Hooks {
@@ -82,6 +84,38 @@ pub(crate) unsafe extern "C" fn parallel_for(
             run(count, &|index| body(argument.get(), index));
         }
     });
+}
+
+/// The mutex of a queue, which one call locks and the next unlocks, on the same thread.
+pub(crate) struct Queue {
+    // Before its mutex. Only who has locked that touches it.
+    guard: UnsafeCell<Option<MutexGuard<'static, ()>>>,
+    mutex: Arc<Mutex<()>>,
+}
+
+unsafe impl Send for Queue {}
+unsafe impl Sync for Queue {}
+
+impl Queue {
+    pub(crate) fn new(mutex: Arc<Mutex<()>>) -> Self {
+        Queue { guard: UnsafeCell::new(None), mutex }
+    }
+}
+
+/// `user` is a `Queue`.
+pub(crate) unsafe extern "C" fn lock(user: *mut c_void) {
+    shielded((), || {
+        let queue = &*user.cast::<Queue>();
+        let guard = queue.mutex.lock().unwrap_or_else(PoisonError::into_inner);
+        *queue.guard.get() = Some(mem::transmute::<MutexGuard<'_, ()>, MutexGuard<'static, ()>>(guard));
+    });
+}
+
+/// `user` is a `Queue`.
+pub(crate) unsafe extern "C" fn unlock(user: *mut c_void) {
+    // Out of its cell before the mutex is unlocked.
+    let guard = (*(*user.cast::<Queue>()).guard.get()).take();
+    drop(guard);
 }
 
 type Reduce = dyn FnMut(&mut [f64]) -> std::result::Result<(), Cause> + Send;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts: a device with its threads and log. Every other object holds a clone.
-use crate::callbacks::{self, Hooks, Log};
+use crate::callbacks::{self, Hooks, Log, Queue};
 use crate::error::check;
 use crate::library::{api, number};
 use crate::{CpuTarget, DeviceType, Error, Result, Status};
@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// How a context is made. The default is the CPU with all its threads.
 ///
@@ -26,6 +26,7 @@ pub struct ContextOptions {
     num_threads: usize,
     cpu_target: CpuTarget,
     flags: u32,
+    vulkan: Option<VulkanDevice>,
     hooks: Hooks,
 }
 
@@ -37,6 +38,7 @@ impl Default for ContextOptions {
             num_threads: 0,
             cpu_target: CpuTarget::Best,
             flags: 0,
+            vulkan: None,
             hooks: Hooks::default(),
         }
     }
@@ -67,6 +69,23 @@ impl ContextOptions {
     /// That context outlives this one and everything made with it.
     pub unsafe fn use_current_cuda_context(mut self) -> Self {
         self.flags |= sys::GSC_CONTEXT_USE_CURRENT;
+        self
+    }
+
+    /// Your Vulkan device in place of the CPU. `Unavailable` if it lacks a feature, or if the library has no Vulkan.
+    ///
+    /// # Safety
+    /// `enabled_features` is valid until the context is made. The others outlive it and everything made with it.
+    /// Without a [`ContextOptions::queue_mutex`] nothing else uses the queue while a call submits to it.
+    pub unsafe fn vulkan_device(mut self, device: VulkanDevice) -> Self {
+        self.device_type = DeviceType::Vulkan;
+        self.vulkan = Some(device);
+        self
+    }
+
+    /// Vulkan: locked around the library's submissions to the queue. Lock it around yours.
+    pub fn queue_mutex(mut self, mutex: Arc<Mutex<()>>) -> Self {
+        self.hooks.queue = Some(Queue::new(mutex));
         self
     }
 
@@ -102,8 +121,52 @@ impl ContextOptions {
     }
 }
 
-/// A device: the CPU, or a CUDA device. Clones are the same context. It may be shared by any number of threads and
-/// lives until the last object made with it is gone.
+/// Handles of your Vulkan device for [`ContextOptions::vulkan_device`]: those of the crate `ash` by `as_raw()`.
+/// `docs/reference/vulkan.md` has the features that it must be created with.
+#[derive(Clone, Copy, Debug)]
+pub struct VulkanDevice {
+    /// `VkInstance`, of version 1.2 at least.
+    pub instance: u64,
+    /// `VkPhysicalDevice`.
+    pub physical_device: u64,
+    /// `VkDevice`.
+    pub device: u64,
+    /// `VkQueue`, for calls without a command buffer of yours.
+    pub queue: u64,
+    /// Of `queue`; it has compute.
+    pub queue_family: u32,
+    /// `vkGetInstanceProcAddr`.
+    pub get_instance_proc_addr: *const c_void,
+    /// The `VkPhysicalDeviceFeatures2` chain of `vkCreateDevice`. NULL: all that the device supports.
+    pub enabled_features: *const c_void,
+}
+
+// Only the call that makes a context follows the addresses.
+unsafe impl Send for VulkanDevice {}
+unsafe impl Sync for VulkanDevice {}
+
+impl VulkanDevice {
+    fn to_raw(self, queue: Option<&Queue>) -> sys::gsc_vulkan_device {
+        let mut raw = empty!(gsc_vulkan_device);
+        let handle = |handle: u64| handle as usize as *mut c_void;
+        raw.instance = handle(self.instance);
+        raw.physical_device = handle(self.physical_device);
+        raw.device = handle(self.device);
+        raw.queue = handle(self.queue);
+        raw.queue_family = self.queue_family;
+        raw.get_instance_proc_addr = self.get_instance_proc_addr as *mut c_void;
+        raw.enabled_features = self.enabled_features;
+        if let Some(queue) = queue {
+            raw.lock = Some(callbacks::lock);
+            raw.unlock = Some(callbacks::unlock);
+            raw.lock_user = queue as *const Queue as *mut c_void;
+        }
+        raw
+    }
+}
+
+/// A device: the CPU, a CUDA device, or your Vulkan device. Clones are the same context. It may be shared by any number
+/// of threads and lives until the last object made with it is gone.
 #[derive(Clone)]
 pub struct Context {
     inner: Arc<Inner>,
@@ -154,6 +217,8 @@ impl Context {
             raw.parallel_for = Some(callbacks::parallel_for);
             raw.parallel_for_user = user;
         }
+        let vulkan = options.vulkan.map(|device| device.to_raw(hooks.queue.as_ref()));
+        raw.vulkan = vulkan.as_ref().map_or(ptr::null(), |device| device as *const _);
         let mut handle = ptr::null_mut();
         check(api, unsafe { (api.context_create)(&raw, &mut handle) })?;
         let handle = NonNull::new(handle).expect("a context");
@@ -171,7 +236,7 @@ impl Context {
         Context::new(ContextOptions::default().cuda(index))
     }
 
-    /// CPU or CUDA.
+    /// The kind of device.
     pub fn device_type(&self) -> DeviceType {
         self.inner.device_type
     }
@@ -199,7 +264,7 @@ impl Context {
     }
 
     /// Bytes of host and of device memory that the library holds for this context and its objects, without scratch of
-    /// a CUDA device. On the CPU all memory is host memory.
+    /// a GPU. On the CPU all memory is host memory.
     pub fn memory(&self) -> Result<(i64, i64)> {
         let (mut host, mut device) = (0, 0);
         call!(self.context_get_memory(&mut host, &mut device))?;
@@ -212,10 +277,13 @@ impl Context {
     }
 
     /// The CUDA stream (`cudaStream_t` or `CUstream`) on which calls on objects of this context enqueue their work from
-    /// now on. The default stream to begin with; the CPU ignores it.
+    /// now on. The default stream to begin with; the CPU ignores it. On Vulkan a `VkCommandBuffer`, such as
+    /// `commands.as_raw() as *mut c_void`, into which they record; NULL, for calls that wait too: the library submits.
     ///
     /// # Safety
-    /// The stream is one of this device, and lives until it is replaced here and its work is done.
+    /// The stream is one of this device, and lives until it is replaced here and its work is done. A command buffer is
+    /// in the recording state, outside of a render pass, until it is replaced here. Objects that it uses live until it
+    /// has run for the last time, and nothing else of this context runs at the same time.
     pub unsafe fn set_stream(&self, stream: *mut c_void) {
         self.inner.stream.store(stream, Ordering::Release);
     }
@@ -243,7 +311,7 @@ impl Context {
             DeviceType::Cpu => Ok(()),
             _ => Err(Error::new(
                 Status::Unsupported,
-                format!("{} works on host memory, but the context is a CUDA device; use gradscaler-sys", what),
+                format!("{} works on host memory, but the context is a GPU; use gradscaler-sys", what),
             )),
         }
     }

@@ -19,7 +19,7 @@ mod state;
 mod tensor;
 mod tensor_list;
 
-pub use context::{Context, ContextOptions};
+pub use context::{Context, ContextOptions, VulkanDevice};
 pub use error::{Cause, Error, Place, Result};
 #[cfg(not(feature = "link"))]
 pub use library::load;

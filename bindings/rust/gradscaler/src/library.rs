@@ -60,7 +60,7 @@ pub fn build_info() -> Result<String> {
     Ok(text(unsafe { (api()?.library_get_build_info)() }))
 }
 
-/// Number of devices of a kind. The CPU counts 1. For CUDA without a driver, or built without CUDA: 0.
+/// Number of devices of a kind. The CPU counts 1. For CUDA and Vulkan without a driver, or built without them: 0.
 pub fn device_count(device_type: DeviceType) -> Result<usize> {
     let api = api()?;
     let mut count = 0;
@@ -99,7 +99,8 @@ pub fn device_info(device_type: DeviceType, index: usize) -> Result<DeviceInfo> 
         index,
         units: info.units as usize,
         cpu_target: CpuTarget::try_from(info.level).ok().filter(|_| is_cpu),
-        compute_capability: Some((info.level as u32 / 10, info.level as u32 % 10)).filter(|_| !is_cpu),
+        compute_capability: Some((info.level as u32 / 10, info.level as u32 % 10))
+            .filter(|_| device_type == DeviceType::Cuda),
         memory_bytes: Some(info.memory_bytes as u64).filter(|&bytes| bytes > 0),
         name: text(info.name.as_ptr()),
     })

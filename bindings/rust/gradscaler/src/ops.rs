@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Operations without a scaler, on host memory: for programs that keep the scaler's state themselves, and for
-//! converting between dtypes. On a CUDA device their numbers are in device memory; there they are called through
+//! converting between dtypes. On a GPU their numbers are in device memory; there they are called through
 //! `gradscaler-sys`, and fail here with `Unsupported`.
 use crate::{Context, Norm, Result, Tensor, TensorRef};
 use gradscaler_sys as sys;

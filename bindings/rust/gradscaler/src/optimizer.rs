@@ -166,7 +166,7 @@ impl<'a> Optimizer<'a> {
     }
 
     /// Steps with your own numbers: gradients are multiplied by `inv_scale`; the step is skipped if `found_inf`.
-    /// Errors: `Unsupported` on a CUDA device.
+    /// Errors: `Unsupported` on a GPU.
     pub fn step_scaled(&mut self, inv_scale: f32, found_inf: bool) -> Result<()> {
         self.handle.context.require_cpu("step_scaled")?;
         let _entered = self.enter()?;

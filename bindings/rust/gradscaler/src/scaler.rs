@@ -6,8 +6,8 @@ use crate::in_use::{Entered, InUse};
 use crate::optimizer::first_and_count;
 use crate::tensor_list::require_place;
 use crate::{
-    Context, DeviceState, Gradients, HistoryEntry, Norm, Optimizer, Report, Result, ScalerOptions, ScalerState, Status,
-    Tensor, TensorRef,
+    Context, DeviceState, DeviceType, Gradients, HistoryEntry, Norm, Optimizer, Report, Result, ScalerOptions,
+    ScalerState, Status, Tensor, TensorRef,
 };
 use gradscaler_sys as sys;
 use std::cell::Cell;
@@ -91,7 +91,7 @@ impl GradScaler {
 
     // The iteration.
 
-    /// The scale; 1 if the scaler is disabled. Multiply the loss by it. On a CUDA device waits for it; see
+    /// The scale; 1 if the scaler is disabled. Multiply the loss by it. On a GPU waits for it; see
     /// [`GradScaler::scale_into`].
     pub fn scale(&self) -> Result<f32> {
         let mut scale = 0.0;
@@ -228,11 +228,14 @@ impl GradScaler {
     /// Never fails with `ScaleFloor`.
     ///
     /// # Safety
-    /// `out` is pinned host memory (any on the CPU) that stays valid, and untouched, until then.
+    /// `out` is pinned host memory (any on the CPU), on Vulkan a `VkDeviceAddress`. It stays valid, and untouched,
+    /// until then.
     pub unsafe fn read_report_async(&self, grads: Option<&dyn Gradients>, out: *mut sys::gsc_report) -> Result<()> {
         let _entered = grads.map(|grads| Entered::new(slice::from_ref(grads.in_use()))).transpose()?;
         let list = grads.map_or(ptr::null_mut(), |grads| grads.list());
-        (*out).struct_size = size_of::<sys::gsc_report>() as u32;
+        if self.context.device_type() != DeviceType::Vulkan {
+            (*out).struct_size = size_of::<sys::gsc_report>() as u32;
+        }
         call!(self.scaler_read_report_async(list, out, self.stream()))
     }
 
@@ -292,7 +295,7 @@ impl GradScaler {
     /// Joins the checks over the ranks of a job: `reduce` replaces the numbers by their sums over all ranks. If one
     /// rank overflows all skip, and clipping uses the norm over all ranks. Every rank checks the same gradients in the
     /// same order. A check or step whose reduction fails gives `Callback`, with what `reduce` returned as its source.
-    /// Errors: `BadState` if gradients were checked since the last update; `Unsupported` on a CUDA device, where
+    /// Errors: `BadState` if gradients were checked since the last update; `Unsupported` on a GPU, where
     /// `gsc_scaler_set_reducer` takes a function that enqueues.
     pub fn set_reducer(
         &mut self,

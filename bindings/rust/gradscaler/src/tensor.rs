@@ -187,11 +187,12 @@ impl<'a> Tensor<'a> {
         Tensor::of_bits(bits.into(), DType::Bf16)
     }
 
-    /// `count` elements at an address: the way in for memory of a CUDA device, and for memory that something else owns.
+    /// `count` elements at an address: the way in for memory of a CUDA device, for a `VkDeviceAddress`, and for memory
+    /// that something else owns.
     ///
     /// # Safety
     /// The memory is that of the device of every context the tensor is used with. For `'a`, and until work on it that
-    /// has been enqueued on a CUDA stream has finished, it is valid and nothing else writes it; nothing else reads it
+    /// has been enqueued or recorded has finished, it is valid and nothing else writes it; nothing else reads it
     /// while a call, or work that a call has enqueued, may write it.
     pub unsafe fn from_raw_parts(data: *mut c_void, count: usize, dtype: DType) -> Self {
         Tensor::new(data, count, dtype, None, false)

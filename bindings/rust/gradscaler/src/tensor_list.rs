@@ -90,10 +90,10 @@ impl fmt::Debug for TensorList<'_> {
 /// Exponent of the first bin of a [`Diagnosis`]. Smaller exponents count in it, larger ones in the last.
 pub const EXPONENT_MIN: i32 = sys::GSC_EXPONENT_MIN;
 
-/// Refuses host memory on a CUDA device. An address the library judges itself.
+/// Refuses host memory on a GPU. An address the library judges itself.
 pub(crate) fn require_place(context: &Context, is_host: bool, what: fmt::Arguments<'_>) -> Result<()> {
     if is_host && context.require_cpu("").is_err() {
-        let message = format!("{} is host memory, but the context is a CUDA device: use from_raw_parts", what);
+        let message = format!("{} is host memory, but the context is a GPU: use from_raw_parts", what);
         return Err(Error::new(Status::InvalidArgument, message));
     }
     Ok(())
@@ -148,7 +148,7 @@ impl<'a> TensorList<'a> {
     }
 
     /// The elements of tensor `index`. Errors: `InvalidArgument` if there is no such tensor or its elements are of
-    /// another type; `Unsupported` on a CUDA device.
+    /// another type; `Unsupported` on a GPU.
     pub fn get<T: Element>(&self, index: usize) -> Result<&[T]> {
         let tensor = self.host_tensor(index)?;
         require_dtype(tensor.dtype(), T::DTYPE)?;

@@ -58,6 +58,35 @@ fn the_library_and_its_devices_are_known() {
     }
 }
 
+/// Without a device: a library that has no Vulkan says so, one that has it reads the handles.
+#[test]
+fn handles_of_vulkan_reach_the_library() {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    unsafe extern "system" fn finds_nothing(instance: usize, _name: *const u8) -> usize {
+        ASKED.store(instance, Ordering::Relaxed);
+        0
+    }
+    let make = |instance| {
+        let device = VulkanDevice {
+            instance,
+            physical_device: 2,
+            device: 3,
+            queue: 4,
+            queue_family: 0,
+            get_instance_proc_addr: finds_nothing as *const _,
+            enabled_features: std::ptr::null(),
+        };
+        Context::new(unsafe { ContextOptions::default().vulkan_device(device) })
+    };
+    if gradscaler::build_info().unwrap().contains("Vulkan: no") {
+        refused(make(1 << 40), Status::Unavailable, "built without Vulkan");
+    } else {
+        refused(make(0), Status::InvalidArgument, "the field instance, which is NULL");
+        refused(make(1 << 40), Status::Unavailable, "was not found: the Vulkan instance");
+        assert_eq!(ASKED.load(Ordering::Relaxed), 1 << 40);
+    }
+}
+
 /// Functions that the crate does not call: what they tell it has of its own.
 const NOT_CALLED: [&str; 6] = [
     "context_set_log", // the log is a closure that `set_log` replaces

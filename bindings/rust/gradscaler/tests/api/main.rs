@@ -13,7 +13,7 @@ mod with_half;
 use gradscaler::{
     ops, Context, ContextOptions, DType, Error, FloorAction, GradScaler, Lists, LogLevel, Norm, Optimizer,
     OptimizerOptions, Preset, Result, ScalerOptions, ScalerState, StateFormat, Status, Steps, Tensor, TensorList,
-    TensorRef,
+    TensorRef, VulkanDevice,
 };
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
