@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Decides whether the Vulkan backend is built, and finds what its kernels are made with. Sets GSC_VULKAN; core/vulkan/
 # builds the backend. A build needs Vulkan's headers and no libvulkan.
-#   GRADSCALER_VULKAN=OFF   the default, since the backend is experimental
-#   GRADSCALER_VULKAN=AUTO  if the tools are found, and not in builds with sanitizers
+#   GRADSCALER_VULKAN=AUTO  the default: if the tools are found, and not in builds with sanitizers or for other systems
 #   GRADSCALER_VULKAN=ON    they must be found
 if(NOT GRADSCALER_VULKAN MATCHES "^(OFF|AUTO|ON)$")
   message(FATAL_ERROR "GRADSCALER_VULKAN is '${GRADSCALER_VULKAN}'; it must be OFF, AUTO or ON")
@@ -13,6 +12,8 @@ set(GSC_VULKAN_PC_LIBS "")
 set(why "GRADSCALER_VULKAN=OFF")
 if(GRADSCALER_VULKAN STREQUAL "AUTO" AND GRADSCALER_SANITIZE)
   set(why "left out of builds with sanitizers")
+elseif(GRADSCALER_VULKAN STREQUAL "AUTO" AND CMAKE_CROSSCOMPILING)
+  set(why "left out of builds for other systems")
 elseif(NOT GRADSCALER_VULKAN STREQUAL "OFF")
   find_path(GSC_VULKAN_INCLUDE_DIR NAMES vulkan/vulkan_core.h)
   find_program(GSC_GLSLANG NAMES glslangValidator)

@@ -117,7 +117,7 @@ one_wheel() { # <target>
     --config-settings=build-dir="$work/wheel-build-$target" \
     --config-settings=cmake.define.CMAKE_TOOLCHAIN_FILE="$PWD/cmake/toolchains/zig.cmake" \
     --config-settings=cmake.define.GRADSCALER_TARGET="$triple" --config-settings=cmake.define.GRADSCALER_ZIG="$zig" \
-    --config-settings=cmake.define.GRADSCALER_CUDA=OFF; then
+    --config-settings=cmake.define.GRADSCALER_CUDA=OFF --config-settings=cmake.define.GRADSCALER_VULKAN=OFF; then
     report "$name" no "" "FAILED: pip wheel"
     return
   fi

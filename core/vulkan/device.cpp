@@ -206,6 +206,9 @@ void Device::borrow(const gsc_vulkan_device &given) {
   if ((given.lock == nullptr) != (given.unlock == nullptr)) {
     refuse(kVulkan, "has one of lock and unlock; give both, or neither");
   }
+  if ((given.allocate == nullptr) != (given.release == nullptr)) {
+    refuse(kVulkan, "has one of allocate and release; give both, or neither");
+  }
   given_ = given;
   functions_.GetInstanceProcAddr = reinterpret_cast<PFN_vkGetInstanceProcAddr>(given.get_instance_proc_addr);
   functions_.find_instance(static_cast<VkInstance>(given.instance));

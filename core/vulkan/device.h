@@ -66,6 +66,8 @@ class Device {
   std::span<const uint32_t> compute_families() const { return {families_, family_count_}; }
   const char *name() const { return properties_.deviceName; }
   const VkPhysicalDeviceMemoryProperties &memory() const { return memory_; }
+  /// The caller's; all NULL if the library opened the device.
+  const gsc_vulkan_device &given() const { return given_; }
   /// Under the caller's lock.
   VkResult submit(const VkSubmitInfo &info, VkFence fence);
 

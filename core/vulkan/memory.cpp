@@ -10,7 +10,11 @@ namespace {
 constexpr int64_t kAlignment = 256;
 constexpr int64_t kBlockBytes = int64_t{4} << 20;
 
+constexpr uint64_t kLeastAlignment = 16;
+
 int64_t round_up(int64_t bytes) { return (std::max<int64_t>(bytes, 1) + kAlignment - 1) & -kAlignment; }
+/// The first aligned address of a block, where a part may begin.
+uint64_t start_of(const Block &block) { return (block.address + kAlignment - 1) & -static_cast<uint64_t>(kAlignment); }
 
 /// The first type of memory among `allowed` with these properties; UINT32_MAX: none.
 uint32_t find_type(const VkPhysicalDeviceMemoryProperties &memory, uint32_t allowed, VkMemoryPropertyFlags properties) {
@@ -27,7 +31,6 @@ Memory::~Memory() {
 }
 
 Block Memory::make_block(int64_t bytes, bool for_host) {
-  const Functions &f = device_.functions();
   char what[64];
   std::snprintf(what, sizeof what, "allocating %lld bytes", static_cast<long long>(bytes));
   VkBufferCreateInfo info{};
@@ -42,31 +45,7 @@ Block Memory::make_block(int64_t bytes, bool for_host) {
   Block block;
   block.bytes = bytes;
   try {
-    GSC_VK_CALL(what, f, CreateBuffer, device_.get(), &info, nullptr, &block.buffer);
-    VkMemoryRequirements needs;
-    f.GetBufferMemoryRequirements(device_.get(), block.buffer, &needs);
-    uint32_t type = find_type(device_.memory(), needs.memoryTypeBits,
-                              for_host ? VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
-                                       : VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT);
-    if (type == UINT32_MAX) {
-      fail(GSC_ERROR_UNAVAILABLE, kNoArgument, "the Vulkan device has no %s memory for storage buffers",
-           for_host ? "host-coherent" : "device-local");
-    }
-    VkMemoryAllocateFlagsInfo flags{};
-    flags.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO;
-    flags.flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT;
-    VkMemoryAllocateInfo memory{};
-    memory.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
-    memory.pNext = &flags;
-    memory.allocationSize = needs.size;
-    memory.memoryTypeIndex = type;
-    GSC_VK_CALL(what, f, AllocateMemory, device_.get(), &memory, nullptr, &block.memory);
-    GSC_VK_CALL(what, f, BindBufferMemory, device_.get(), block.buffer, block.memory, 0);
-    if (for_host) GSC_VK_CALL(what, f, MapMemory, device_.get(), block.memory, 0, VK_WHOLE_SIZE, 0, &block.mapped);
-    VkBufferDeviceAddressInfo address{};
-    address.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO;
-    address.buffer = block.buffer;
-    block.address = f.GetBufferDeviceAddress(device_.get(), &address);
+    device_.given().allocate != nullptr ? ask_caller(block, info, for_host, what) : make_own(block, info, for_host, what);
   } catch (...) {
     free_block(block);
     throw;
@@ -74,9 +53,70 @@ Block Memory::make_block(int64_t bytes, bool for_host) {
   return block;
 }
 
+void Memory::ask_caller(Block &block, const VkBufferCreateInfo &info, bool for_host, const char *what) {
+  const gsc_vulkan_device &given = device_.given();
+  const Argument allocate = kOptions.field("vulkan.allocate");
+  gsc_vulkan_buffer made{};
+  int32_t result = VK_SUCCESS;
+  const CallbackEnd end =
+      call_back([&] { result = given.allocate(given.allocator_user, &info, for_host ? 1 : 0, &made); });
+  if (end == CallbackEnd::kOutOfMemory) throw std::bad_alloc();
+  if (end == CallbackEnd::kThrew) fail(GSC_ERROR_CALLBACK, allocate, "threw an exception");
+  check(static_cast<VkResult>(result), what, "options.vulkan.allocate");
+  block.buffer = static_cast<VkBuffer>(made.buffer);
+  block.address = made.address;
+  block.mapped = made.mapped;
+  block.allocation = made.allocation;
+  const char *const missing = made.buffer == nullptr                ? "a buffer"
+                              : made.address == 0                   ? "an address"
+                              : for_host && made.mapped == nullptr ? "a mapped address, which was asked for"
+                                                                    : nullptr;
+  if (missing != nullptr) fail(GSC_ERROR_CALLBACK, allocate, "returned VK_SUCCESS without %s", missing);
+  if (made.address % kLeastAlignment != 0) {
+    fail(GSC_ERROR_CALLBACK, allocate, "returned the address %#llx, which is not aligned to %d bytes",
+         static_cast<unsigned long long>(made.address), static_cast<int>(kLeastAlignment));
+  }
+}
+
+void Memory::make_own(Block &block, const VkBufferCreateInfo &info, bool for_host, const char *what) {
+  const Functions &f = device_.functions();
+  GSC_VK_CALL(what, f, CreateBuffer, device_.get(), &info, nullptr, &block.buffer);
+  VkMemoryRequirements needs;
+  f.GetBufferMemoryRequirements(device_.get(), block.buffer, &needs);
+  const uint32_t type = find_type(device_.memory(), needs.memoryTypeBits,
+                                  for_host ? VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
+                                           : VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT);
+  if (type == UINT32_MAX) {
+    fail(GSC_ERROR_UNAVAILABLE, kNoArgument, "the Vulkan device has no %s memory for storage buffers",
+         for_host ? "host-coherent" : "device-local");
+  }
+  VkMemoryAllocateFlagsInfo flags{};
+  flags.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO;
+  flags.flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT;
+  VkMemoryAllocateInfo memory{};
+  memory.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
+  memory.pNext = &flags;
+  memory.allocationSize = needs.size;
+  memory.memoryTypeIndex = type;
+  GSC_VK_CALL(what, f, AllocateMemory, device_.get(), &memory, nullptr, &block.memory);
+  GSC_VK_CALL(what, f, BindBufferMemory, device_.get(), block.buffer, block.memory, 0);
+  if (for_host) GSC_VK_CALL(what, f, MapMemory, device_.get(), block.memory, 0, VK_WHOLE_SIZE, 0, &block.mapped);
+  VkBufferDeviceAddressInfo address{};
+  address.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO;
+  address.buffer = block.buffer;
+  block.address = f.GetBufferDeviceAddress(device_.get(), &address);
+}
+
 Block Memory::make_mapped(int64_t bytes) { return make_block(bytes, true); }
 
 void Memory::free_block(Block &block) noexcept {
+  const gsc_vulkan_device &given = device_.given();
+  if (given.allocate != nullptr) {
+    const gsc_vulkan_buffer made{block.buffer, block.address, block.mapped, block.allocation};
+    if (block.buffer != nullptr) call_back([&] { given.release(given.allocator_user, &made); });
+    block = {};
+    return;
+  }
   device_.functions().DestroyBuffer(device_.get(), block.buffer, nullptr);
   device_.functions().FreeMemory(device_.get(), block.memory, nullptr);
   block = {};
@@ -90,10 +130,12 @@ uint64_t Memory::take(int64_t bytes) {
   blocks_.reserve(blocks_.size() + 1);
   auto gap = std::find_if(gaps_.begin(), gaps_.end(), [&](const Gap &g) { return g.bytes >= bytes; });
   if (gap == gaps_.end()) {
-    blocks_.push_back(make_block(std::max(bytes, kBlockBytes), false));
+    blocks_.push_back(make_block(std::max(bytes + kAlignment, kBlockBytes), false));
     const Block &made = blocks_.back();
-    const auto above = [&](const Gap &g) { return g.address > made.address; };
-    gap = gaps_.insert(std::find_if(gaps_.begin(), gaps_.end(), above), {made.address, made.bytes});
+    const uint64_t start = start_of(made);
+    const auto aligned = static_cast<int64_t>(made.address + static_cast<uint64_t>(made.bytes) - start) & -kAlignment;
+    const auto above = [&](const Gap &g) { return g.address > start; };
+    gap = gaps_.insert(std::find_if(gaps_.begin(), gaps_.end(), above), {start, aligned});
   }
   const uint64_t address = gap->address;
   gap->address += static_cast<uint64_t>(bytes);
@@ -113,7 +155,7 @@ void Memory::give_back(uint64_t address, int64_t bytes) noexcept {
   auto next = std::find_if(gaps_.begin(), gaps_.end(), is_above);
   // Blocks are apart, or joined only where both ends are gaps of one block: addresses of two may touch.
   const auto starts_block = [&](uint64_t at) {
-    return std::any_of(blocks_.begin(), blocks_.end(), [&](const Block &b) { return b.address == at; });
+    return std::any_of(blocks_.begin(), blocks_.end(), [&](const Block &b) { return start_of(b) == at; });
   };
   const uint64_t end = address + static_cast<uint64_t>(bytes);
   const bool joins_next = next != gaps_.end() && next->address == end && !starts_block(end);

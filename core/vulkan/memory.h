@@ -17,6 +17,7 @@ struct Block {
   uint64_t address = 0;
   int64_t bytes = 0;
   void *mapped = nullptr;
+  void *allocation = nullptr;  ///< the caller's, which made it
 };
 
 /// A part of a block.
@@ -48,6 +49,8 @@ class Memory {
     int64_t bytes;
   };
   Block make_block(int64_t bytes, bool for_host);
+  void ask_caller(Block &block, const VkBufferCreateInfo &info, bool for_host, const char *what);
+  void make_own(Block &block, const VkBufferCreateInfo &info, bool for_host, const char *what);
 
   Device &device_;
   std::mutex mutex_;

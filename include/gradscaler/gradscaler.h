@@ -1315,6 +1315,29 @@ enum {
 /** Locks or unlocks something of yours. Exceptions are dropped. */
 typedef void (*gsc_lock_fn)(void *user);
 
+/** A buffer of yours that a context uses. */
+typedef struct gsc_vulkan_buffer {
+  /** VkBuffer, bound to memory. */
+  void *buffer;
+  /** VkDeviceAddress of its first byte. */
+  uint64_t address;
+  /** Its first byte as the host sees it, in coherent memory; NULL if it was not asked for. */
+  void *mapped;
+  /** Yours, such as a VmaAllocation. */
+  void *allocation;
+} gsc_vulkan_buffer;
+
+/**
+ * Creates a buffer by `create_info`, a const VkBufferCreateInfo *, in memory allocated with
+ * VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT: device-local, or coherent and mapped if `mapped` is not 0. Fills all of
+ * *out_buffer and returns VK_SUCCESS, or another VkResult, which makes the call fail. Runs on any thread that calls the
+ * library, and must not use the context. Exceptions make the call fail with GSC_ERROR_CALLBACK.
+ */
+typedef int32_t (*gsc_vulkan_allocate_fn)(void *user, const void *create_info, int32_t mapped,
+                                          gsc_vulkan_buffer *out_buffer);
+/** Destroys a buffer of gsc_vulkan_allocate_fn and frees its memory. Exceptions are dropped. */
+typedef void (*gsc_vulkan_release_fn)(void *user, const gsc_vulkan_buffer *buffer);
+
 /**
  * Your Vulkan device, for gsc_context_options.vulkan: handles of vulkan.h, which this header does not include. All must
  * outlive the context and its objects. docs/reference/vulkan.md has the features it must be created with.
@@ -1345,6 +1368,10 @@ typedef struct gsc_vulkan_device {
   gsc_lock_fn lock;
   gsc_lock_fn unlock;
   void *lock_user;
+  /** Device memory for everything that the context keeps there. NULL, both: vkAllocateMemory, in blocks of 4 MiB. */
+  gsc_vulkan_allocate_fn allocate;
+  gsc_vulkan_release_fn release;
+  void *allocator_user;
 } gsc_vulkan_device;
 
 /** Options of a context. Start from GSC_CONTEXT_OPTIONS_INIT or gsc_context_options_init. */

@@ -85,6 +85,9 @@ TEST_F(Features, HandlesAreChecked) {
   bad = good;
   bad.unlock = nullptr;
   EXPECT_INVALID(open(bad), "options.vulkan", "unlock");
+  bad = good;
+  bad.release = [](void *, const gsc_vulkan_buffer *) {};
+  EXPECT_INVALID(open(bad), "options.vulkan", "allocate and release");
   gsc_context_options options = device_options();
   gsc_context *made = nullptr;
   options.flags = GSC_CONTEXT_USE_CURRENT;

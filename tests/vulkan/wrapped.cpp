@@ -31,6 +31,7 @@ struct StandIn<R(VKAPI_PTR *)(Args...), name> {
       if (current->fails(name)) return current->error();
       const VkResult result = real<R(VKAPI_PTR *)(Args...)>(name)(args...);
       if (makes && result == VK_SUCCESS) ++current->live;
+      if (name == std::string_view("vkAllocateMemory")) ++current->allocations;
       return result;
     } else {
       if constexpr (begins_with(name, "vkDestroy") || begins_with(name, "vkFreeMemory")) {

@@ -33,7 +33,8 @@ class Wrapped {
   /// For the functions that stand in for Vulkan's.
   bool fails(const char *name);
   VkResult error() const { return lost_ ? VK_ERROR_DEVICE_LOST : VK_ERROR_OUT_OF_DEVICE_MEMORY; }
-  int64_t live = 0;  ///< objects that were created through this, and not destroyed
+  int64_t live = 0;     ///< objects that were created through this, and not destroyed
+  int allocations = 0;  ///< calls of vkAllocateMemory
 
  private:
   int left_ = 0;
