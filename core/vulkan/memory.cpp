@@ -45,7 +45,8 @@ Block Memory::make_block(int64_t bytes, bool for_host) {
   Block block;
   block.bytes = bytes;
   try {
-    device_.given().allocate != nullptr ? ask_caller(block, info, for_host, what) : make_own(block, info, for_host, what);
+    device_.given().allocate != nullptr ? ask_caller(block, info, for_host, what)
+                                        : make_own(block, info, for_host, what);
   } catch (...) {
     free_block(block);
     throw;
@@ -67,10 +68,10 @@ void Memory::ask_caller(Block &block, const VkBufferCreateInfo &info, bool for_h
   block.address = made.address;
   block.mapped = made.mapped;
   block.allocation = made.allocation;
-  const char *const missing = made.buffer == nullptr                ? "a buffer"
-                              : made.address == 0                   ? "an address"
+  const char *const missing = made.buffer == nullptr               ? "a buffer"
+                              : made.address == 0                  ? "an address"
                               : for_host && made.mapped == nullptr ? "a mapped address, which was asked for"
-                                                                    : nullptr;
+                                                                   : nullptr;
   if (missing != nullptr) fail(GSC_ERROR_CALLBACK, allocate, "returned VK_SUCCESS without %s", missing);
   if (made.address % kLeastAlignment != 0) {
     fail(GSC_ERROR_CALLBACK, allocate, "returned the address %#llx, which is not aligned to %d bytes",

@@ -30,7 +30,9 @@ namespace Gradscaler.Tests
       Refused<InvalidArgumentException>("the field queue, which is NULL", () => Context.Vulkan(device));
       device.Queue = device.Lock = one;
       Refused<InvalidArgumentException>("one of lock and unlock", () => Context.Vulkan(device));
-      device.Unlock = one;
+      device.Unlock = device.Release = one;
+      Refused<InvalidArgumentException>("one of allocate and release", () => Context.Vulkan(device));
+      device.Allocate = one;
       Refused<UnavailableException>("was not found: the Vulkan instance", () => Context.Vulkan(device));
       Assert.That(asked, Is.EqualTo(device.Instance));
       GC.KeepAlive(find);

@@ -12,18 +12,23 @@
 namespace gsc_test {
 namespace {
 
-/// Buffers in memory of their own, at an offset, so that addresses have no more alignment than the device requires.
+/// Buffers whose addresses have no more alignment than the device requires.
 class Allocator {
  public:
   gsc_vulkan_device with(gsc_vulkan_device handles) {
     handles.allocate = [](void *user, const void *info, int32_t mapped, gsc_vulkan_buffer *out) -> int32_t {
       Allocator &self = *static_cast<Allocator *>(user);
       if (const int32_t refused = self.refuse(); refused != VK_SUCCESS) return refused;
-      self.make(*static_cast<const VkBufferCreateInfo *>(info), mapped != 0, *out);
+      *out = vulkan_device()->make_buffer(*static_cast<const VkBufferCreateInfo *>(info), mapped != 0, 1);
+      ++self.made;
+      ++self.live;
       self.spoil(*out);
       return VK_SUCCESS;
     };
-    handles.release = [](void *user, const gsc_vulkan_buffer *buffer) { static_cast<Allocator *>(user)->free(*buffer); };
+    handles.release = [](void *user, const gsc_vulkan_buffer *buffer) {
+      vulkan_device()->destroy(*buffer);
+      --static_cast<Allocator *>(user)->live;
+    };
     handles.allocator_user = this;
     return handles;
   }
@@ -31,50 +36,6 @@ class Allocator {
   std::function<int32_t()> refuse = [] { return VK_SUCCESS; };
   std::function<void(gsc_vulkan_buffer &)> spoil = [](gsc_vulkan_buffer &) {};
   int made = 0, live = 0;
-
- private:
-  void make(const VkBufferCreateInfo &info, bool is_mapped, gsc_vulkan_buffer &out) {
-    VulkanDevice &d = *vulkan_device();
-    VkBuffer buffer = nullptr;
-    VkDeviceMemory memory = nullptr;
-    EXPECT_EQ(vkCreateBuffer(d.device, &info, nullptr, &buffer), VK_SUCCESS);
-    VkMemoryRequirements needs;
-    vkGetBufferMemoryRequirements(d.device, buffer, &needs);
-    VkPhysicalDeviceMemoryProperties types;
-    vkGetPhysicalDeviceMemoryProperties(d.physical, &types);
-    const VkMemoryPropertyFlags wanted =
-        is_mapped ? VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
-                  : VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
-    uint32_t type = 0;
-    while ((needs.memoryTypeBits >> type & 1U) == 0 || (types.memoryTypes[type].propertyFlags & wanted) != wanted) {
-      ++type;
-    }
-    VkMemoryAllocateFlagsInfo flags{};
-    flags.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO;
-    flags.flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT;
-    VkMemoryAllocateInfo allocate{};
-    allocate.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
-    allocate.pNext = &flags;
-    allocate.allocationSize = needs.size + needs.alignment;
-    allocate.memoryTypeIndex = type;
-    EXPECT_EQ(vkAllocateMemory(d.device, &allocate, nullptr, &memory), VK_SUCCESS);
-    EXPECT_EQ(vkBindBufferMemory(d.device, buffer, memory, needs.alignment), VK_SUCCESS);
-    VkBufferDeviceAddressInfo address{};
-    address.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO;
-    address.buffer = buffer;
-    out = {buffer, vkGetBufferDeviceAddress(d.device, &address), nullptr, memory};
-    if (is_mapped) {
-      EXPECT_EQ(vkMapMemory(d.device, memory, needs.alignment, VK_WHOLE_SIZE, 0, &out.mapped), VK_SUCCESS);
-    }
-    ++made;
-    ++live;
-  }
-  void free(const gsc_vulkan_buffer &buffer) {
-    VulkanDevice &d = *vulkan_device();
-    vkDestroyBuffer(d.device, static_cast<VkBuffer>(buffer.buffer), nullptr);
-    vkFreeMemory(d.device, static_cast<VkDeviceMemory>(buffer.allocation), nullptr);
-    --live;
-  }
 };
 
 gsc_context_options options_of(const gsc_vulkan_device &handles) {

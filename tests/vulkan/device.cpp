@@ -24,52 +24,22 @@ VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT
 
 /// A large buffer from which memory is cut until it is full. Once all of it is given back, cutting begins at its start.
 struct Arena {
-  VkBuffer buffer = nullptr;
-  VkDeviceMemory memory = nullptr;
-  uint64_t address = 0;
-  char *mapped = nullptr;
-  int64_t bytes = 0, used = 0, live = 0;
+  gsc_vulkan_buffer made;
+  int64_t bytes, used = 0, live = 0;
   bool holds(const void *at) const {
     const auto a = reinterpret_cast<uint64_t>(at);
-    return a >= address && a < address + static_cast<uint64_t>(bytes);
+    return a >= made.address && a < made.address + static_cast<uint64_t>(bytes);
   }
 };
 std::vector<Arena> arenas;
 std::mutex arenas_mutex;
 
 Arena make_arena(VulkanDevice &d, int64_t bytes) {
-  Arena a;
-  a.bytes = bytes;
   VkBufferCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO;
   info.size = static_cast<VkDeviceSize>(bytes);
   info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
-  EXPECT_VK(vkCreateBuffer(d.device, &info, nullptr, &a.buffer));
-  VkMemoryRequirements needs;
-  vkGetBufferMemoryRequirements(d.device, a.buffer, &needs);
-  VkPhysicalDeviceMemoryProperties memory;
-  vkGetPhysicalDeviceMemoryProperties(d.physical, &memory);
-  constexpr VkMemoryPropertyFlags kHost = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
-  uint32_t type = 0;
-  while ((needs.memoryTypeBits >> type & 1U) == 0 || (memory.memoryTypes[type].propertyFlags & kHost) != kHost) ++type;
-  VkMemoryAllocateFlagsInfo flags{};
-  flags.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO;
-  flags.flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT;
-  VkMemoryAllocateInfo allocate{};
-  allocate.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
-  allocate.pNext = &flags;
-  allocate.allocationSize = needs.size;
-  allocate.memoryTypeIndex = type;
-  EXPECT_VK(vkAllocateMemory(d.device, &allocate, nullptr, &a.memory));
-  EXPECT_VK(vkBindBufferMemory(d.device, a.buffer, a.memory, 0));
-  void *mapped = nullptr;
-  EXPECT_VK(vkMapMemory(d.device, a.memory, 0, VK_WHOLE_SIZE, 0, &mapped));
-  a.mapped = static_cast<char *>(mapped);
-  VkBufferDeviceAddressInfo address{};
-  address.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO;
-  address.buffer = a.buffer;
-  a.address = vkGetBufferDeviceAddress(d.device, &address);
-  return a;
+  return {d.make_buffer(info, true, 0), bytes};
 }
 
 Arena &arena_of(const void *at) {
@@ -83,7 +53,7 @@ Arena &arena_of(const void *at) {
 char *mapped_at(const void *device) {
   const std::lock_guard lock(arenas_mutex);
   const Arena &a = arena_of(device);
-  return a.mapped + (reinterpret_cast<uint64_t>(device) - a.address);
+  return static_cast<char *>(a.made.mapped) + (reinterpret_cast<uint64_t>(device) - a.made.address);
 }
 
 }  // namespace
@@ -167,10 +137,7 @@ VulkanDevice::VulkanDevice() {
 
 VulkanDevice::~VulkanDevice() {
   if (device != nullptr) {
-    for (const Arena &a : arenas) {
-      vkDestroyBuffer(device, a.buffer, nullptr);
-      vkFreeMemory(device, a.memory, nullptr);
-    }
+    for (const Arena &a : arenas) destroy(a.made);
     vkDestroyCommandPool(device, pool, nullptr);
     vkDestroyDevice(device, nullptr);
   }
@@ -199,6 +166,43 @@ gsc_vulkan_device VulkanDevice::handles() {
   h.unlock = [](void *user) { static_cast<VulkanDevice *>(user)->mutex.unlock(); };
   h.lock_user = this;
   return h;
+}
+
+gsc_vulkan_buffer VulkanDevice::make_buffer(const VkBufferCreateInfo &info, bool is_mapped, int64_t shift) {
+  VkBuffer buffer = nullptr;
+  VkDeviceMemory memory = nullptr;
+  EXPECT_VK(vkCreateBuffer(device, &info, nullptr, &buffer));
+  VkMemoryRequirements needs;
+  vkGetBufferMemoryRequirements(device, buffer, &needs);
+  VkPhysicalDeviceMemoryProperties types;
+  vkGetPhysicalDeviceMemoryProperties(physical, &types);
+  const VkMemoryPropertyFlags wanted = is_mapped
+                                           ? VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
+                                           : VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
+  uint32_t type = 0;
+  while ((needs.memoryTypeBits >> type & 1U) == 0 || (types.memoryTypes[type].propertyFlags & wanted) != wanted) ++type;
+  const VkDeviceSize offset = static_cast<VkDeviceSize>(shift) * needs.alignment;
+  VkMemoryAllocateFlagsInfo flags{};
+  flags.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO;
+  flags.flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT;
+  VkMemoryAllocateInfo allocate{};
+  allocate.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
+  allocate.pNext = &flags;
+  allocate.allocationSize = needs.size + offset;
+  allocate.memoryTypeIndex = type;
+  EXPECT_VK(vkAllocateMemory(device, &allocate, nullptr, &memory));
+  EXPECT_VK(vkBindBufferMemory(device, buffer, memory, offset));
+  VkBufferDeviceAddressInfo address{};
+  address.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO;
+  address.buffer = buffer;
+  gsc_vulkan_buffer made{buffer, vkGetBufferDeviceAddress(device, &address), nullptr, memory};
+  if (is_mapped) EXPECT_VK(vkMapMemory(device, memory, offset, VK_WHOLE_SIZE, 0, &made.mapped));
+  return made;
+}
+
+void VulkanDevice::destroy(const gsc_vulkan_buffer &buffer) const {
+  vkDestroyBuffer(device, static_cast<VkBuffer>(buffer.buffer), nullptr);
+  vkFreeMemory(device, static_cast<VkDeviceMemory>(buffer.allocation), nullptr);
 }
 
 void VulkanDevice::submit(const std::vector<VkCommandBuffer> &commands) {
@@ -252,7 +256,7 @@ DeviceBytes::DeviceBytes(int64_t bytes) {
     arenas.push_back(make_arena(*vulkan_device(), std::max(bytes, int64_t{16} << 20)));
     room = &arenas.back();
   }
-  data_ = reinterpret_cast<char *>(room->address) + room->used;
+  data_ = reinterpret_cast<char *>(room->made.address) + room->used;
   room->used += bytes;
   ++room->live;
 }

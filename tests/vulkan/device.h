@@ -23,6 +23,9 @@ struct VulkanDevice {
   ~VulkanDevice();
   /// What a context is opened with; the lock counts.
   gsc_vulkan_device handles();
+  /// A buffer with an address, in memory of its own, `shift` times the required alignment behind its beginning.
+  gsc_vulkan_buffer make_buffer(const VkBufferCreateInfo &info, bool is_mapped, int64_t shift);
+  void destroy(const gsc_vulkan_buffer &buffer) const;
   void submit(const std::vector<VkCommandBuffer> &commands);
   /// Until the queue has run all.
   void wait();

@@ -42,5 +42,14 @@ namespace Gradscaler
 
     /// <summary>Given to Lock and Unlock.</summary>
     public IntPtr LockUser;
+
+    /// <summary>A gsc_vulkan_allocate_fn, which makes the buffers of the context; zero: the library does.</summary>
+    public IntPtr Allocate;
+
+    /// <summary>The gsc_vulkan_release_fn that belongs to it.</summary>
+    public IntPtr Release;
+
+    /// <summary>Given to Allocate and Release.</summary>
+    public IntPtr AllocatorUser;
   }
 }
