@@ -98,6 +98,7 @@ GSC_CLASS(gsc_optimizer, Optimizer)
 #else
 %ignore gsc_context_options::vulkan;
 #endif
+%ignore gsc_vulkan_buffer;
 %ignore gsc_vulkan_device;
 %ignore GSC_API;
 %ignore GSC_TENSOR_INIT;
