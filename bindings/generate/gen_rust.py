@@ -29,7 +29,7 @@ from header import (
 
 WIDTH = 100
 TYPES = {"void": "c_void", "char": "c_char", "int32_t": "i32", "int64_t": "i64", "uint8_t": "u8", "uint32_t": "u32",
-         "float": "f32", "double": "f64"}
+         "uint64_t": "u64", "float": "f32", "double": "f64"}
 HEAD = ["// SPDX-License-Identifier: Apache-2.0", f"// {NOTE}"]
 
 
