@@ -168,6 +168,7 @@ void CpuBackend::run_apply(const ApplyJob &job) {
   base.write_grads = job.step.write_grads;
   base.count_unchanged = job.step.count_unchanged;
   base.prefetch = ahead_ == ReadAhead::kEightPages;  // of no use on Zen 4; not measured where a check reads otherwise
+  base.next_tile = ahead_ == ReadAhead::kNextTile;
   base.streaming = job.params->total_bytes() > kStreamingBytes;
   base.ratio = 1.0;
   base.coded = job.step.coded;

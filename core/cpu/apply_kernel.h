@@ -230,6 +230,10 @@ ChunkNorms moments_of(const ApplySpan &span, const C &cursor, const Coefficients
   DoubleColumns<kWidth> direction_squares;
   for (int64_t i = 0; i < span.n; i += kStep<T>) {
     const int n = min_int(span.n - i, kStep<T>);
+    if (kGradientsLast<F> && span.next_tile) {
+      prefetch(at(span.param, i * dtype_bytes(span.param_dtype)), kTileBytes, n * dtype_bytes(span.param_dtype));
+      prefetch(at(span.grad, i * dtype_bytes(span.grad_dtype)), kTileBytes, n * dtype_bytes(span.grad_dtype));
+    }
     if (span.n - i > n) cursor.prefetch_after(i, true);
     T g[kStep<T>];
     T buffer[kStep<T>];

@@ -61,6 +61,7 @@ struct ApplySpan {
   bool zero_grads, write_grads;
   bool streaming;  ///< the step exceeds the caches: non-temporal stores for the model copy
   bool prefetch;   ///< read every array ahead
+  bool next_tile;  ///< a sweep that only reads fetches the next tile
   bool count_unchanged;
   int64_t unchanged;  ///< in and out: elements whose parameter and remainder have the bits that they had
   // Only for formulas that need norms
