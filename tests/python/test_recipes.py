@@ -37,12 +37,17 @@ def test_recipe(recipe, tmp_path):
     for name in set(re.findall(r"^(?:import|from) (\w+)", recipe, re.M)) - {"gradscaler"}:
         library(name)
     assert recipe.count("max_grad_norm=1.0)") == 1
+    states = {"fp32": "torch.float32", "8bit": "torch.uint8"}
     scripts = [recipe.replace("max_grad_norm=1.0)", f'max_grad_norm=1.0, state="{state}")') + DTYPES
-               for state in ("fp32", "8bit")]
-    printed = run("import gc\n" + "".join(f"exec({script!r}, {{}})\ngc.collect()\n" for script in scripts), tmp_path)
-    last = re.findall(r"^print\(.*  # (.*)$", recipe, re.M)[-1]
-    wanted = [last, "{'torch.float32'}", last, "{'torch.uint8'}"]
-    assert [line for line in printed.splitlines() if line in wanted] == wanted, printed
+               for state in states]
+    end = "end of a script"
+    printed = run("import gc\n" + "".join(f"exec({script!r}, {{}})\ngc.collect()\nprint({end!r})\n"
+                                          for script in scripts), tmp_path)
+    expected = re.findall(r"^print\(.*  # (.*)$", recipe, re.M)
+    *parts, rest = printed.split(end + "\n")
+    assert expected and rest == "" and len(parts) == len(states), printed
+    for part, dtype in zip(parts, states.values(), strict=True):
+        assert part.splitlines()[-2:] == [expected[-1], f"{{'{dtype}'}}"], printed
 
 
 def test_accelerate_sees_a_skip(tmp_path):
