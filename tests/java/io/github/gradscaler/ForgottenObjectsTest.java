@@ -55,9 +55,7 @@ class ForgottenObjectsTest {
 
   @Test
   void closingGivesTheMemoryBackAtOnce() throws InterruptedException {
-    for (int i = 0; i < 600 && NativeMemory.held() > 0; i++) {
-      World.collect(); // what other tests forgot
-    }
+    World.collectAll();
     assertEquals(0, NativeMemory.held());
     try (World w = new World(1 << 16)) {
       final long before = NativeMemory.held();

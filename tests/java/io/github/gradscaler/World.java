@@ -76,6 +76,13 @@ final class World implements AutoCloseable {
     }
   }
 
+  /** Collects what earlier tests forgot. */
+  static void collectAll() throws InterruptedException {
+    for (int i = 0; i < 600 && NativeMemory.held() > 0; i++) {
+      collect();
+    }
+  }
+
   /** Whether the collector takes the object within seconds. */
   static boolean isCollected(WeakReference<?> reference) throws InterruptedException {
     for (int i = 0; i < 300 && reference.get() != null; i++) {
