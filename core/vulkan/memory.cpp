@@ -8,9 +8,8 @@ namespace gsc::vulkan {
 namespace {
 
 constexpr int64_t kAlignment = 256;
+constexpr uint64_t kLeastAlignment = 16;  ///< of the caller's buffers
 constexpr int64_t kBlockBytes = int64_t{4} << 20;
-
-constexpr uint64_t kLeastAlignment = 16;
 
 int64_t round_up(int64_t bytes) { return (std::max<int64_t>(bytes, 1) + kAlignment - 1) & -kAlignment; }
 /// The first aligned address of a block, where a part may begin.

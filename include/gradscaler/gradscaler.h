@@ -1330,8 +1330,9 @@ typedef struct gsc_vulkan_buffer {
 /**
  * Creates a buffer by `create_info`, a const VkBufferCreateInfo *, in memory allocated with
  * VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT: device-local, or coherent and mapped if `mapped` is not 0. Fills all of
- * *out_buffer and returns VK_SUCCESS, or another VkResult, which makes the call fail. Runs on any thread that calls the
- * library, and must not use the context. Exceptions make the call fail with GSC_ERROR_CALLBACK.
+ * *out_buffer, whose address is aligned to 16 bytes or more, and returns VK_SUCCESS. Another VkResult makes the call
+ * fail. So do exceptions: std::bad_alloc with OUT_OF_MEMORY, others with GSC_ERROR_CALLBACK. Runs on any thread that
+ * calls the library, and must not use the context.
  */
 typedef int32_t (*gsc_vulkan_allocate_fn)(void *user, const void *create_info, int32_t mapped,
                                           gsc_vulkan_buffer *out_buffer);

@@ -19,7 +19,7 @@ class Allocator {
     handles.allocate = [](void *user, const void *info, int32_t mapped, gsc_vulkan_buffer *out) -> int32_t {
       Allocator &self = *static_cast<Allocator *>(user);
       if (const int32_t refused = self.refuse(); refused != VK_SUCCESS) return refused;
-      *out = vulkan_device()->make_buffer(*static_cast<const VkBufferCreateInfo *>(info), mapped != 0, 1);
+      *out = vulkan_device()->make_buffer(*static_cast<const VkBufferCreateInfo *>(info), mapped != 0, true);
       ++self.made;
       ++self.live;
       self.spoil(*out);
@@ -37,13 +37,6 @@ class Allocator {
   std::function<void(gsc_vulkan_buffer &)> spoil = [](gsc_vulkan_buffer &) {};
   int made = 0, live = 0;
 };
-
-gsc_context_options options_of(const gsc_vulkan_device &handles) {
-  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.device_type = GSC_DEVICE_VULKAN;
-  options.vulkan = &handles;
-  return options;
-}
 
 std::vector<char> after_steps(const gsc_vulkan_device &handles) {
   const Context context = make_context(options_of(handles));

@@ -39,7 +39,7 @@ Arena make_arena(VulkanDevice &d, int64_t bytes) {
   info.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO;
   info.size = static_cast<VkDeviceSize>(bytes);
   info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
-  return {d.make_buffer(info, true, 0), bytes};
+  return {d.make_buffer(info, true, false), bytes};
 }
 
 Arena &arena_of(const void *at) {
@@ -168,7 +168,7 @@ gsc_vulkan_device VulkanDevice::handles() {
   return h;
 }
 
-gsc_vulkan_buffer VulkanDevice::make_buffer(const VkBufferCreateInfo &info, bool is_mapped, int64_t shift) {
+gsc_vulkan_buffer VulkanDevice::make_buffer(const VkBufferCreateInfo &info, bool is_mapped, bool is_shifted) {
   VkBuffer buffer = nullptr;
   VkDeviceMemory memory = nullptr;
   EXPECT_VK(vkCreateBuffer(device, &info, nullptr, &buffer));
@@ -181,7 +181,7 @@ gsc_vulkan_buffer VulkanDevice::make_buffer(const VkBufferCreateInfo &info, bool
                                            : VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
   uint32_t type = 0;
   while ((needs.memoryTypeBits >> type & 1U) == 0 || (types.memoryTypes[type].propertyFlags & wanted) != wanted) ++type;
-  const VkDeviceSize offset = static_cast<VkDeviceSize>(shift) * needs.alignment;
+  const VkDeviceSize offset = is_shifted ? needs.alignment : 0;
   VkMemoryAllocateFlagsInfo flags{};
   flags.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO;
   flags.flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT;
@@ -287,13 +287,17 @@ DeviceContext device_context() {
   return context;
 }
 
-gsc_context_options device_options() {
-  static gsc_vulkan_device handles;
-  handles = vulkan_device()->handles();
+gsc_context_options options_of(const gsc_vulkan_device &handles) {
   gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
   options.device_type = GSC_DEVICE_VULKAN;
   options.vulkan = &handles;
   return options;
+}
+
+gsc_context_options device_options() {
+  static gsc_vulkan_device handles;
+  handles = vulkan_device()->handles();
+  return options_of(handles);
 }
 
 }  // namespace gsc_test

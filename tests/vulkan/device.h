@@ -23,8 +23,9 @@ struct VulkanDevice {
   ~VulkanDevice();
   /// What a context is opened with; the lock counts.
   gsc_vulkan_device handles();
-  /// A buffer with an address, in memory of its own, `shift` times the required alignment behind its beginning.
-  gsc_vulkan_buffer make_buffer(const VkBufferCreateInfo &info, bool is_mapped, int64_t shift);
+  /// A buffer with an address and separate memory. It begins at the second address that its alignment allows if
+  /// `is_shifted`, and else at the first.
+  gsc_vulkan_buffer make_buffer(const VkBufferCreateInfo &info, bool is_mapped, bool is_shifted);
   void destroy(const gsc_vulkan_buffer &buffer) const;
   void submit(const std::vector<VkCommandBuffer> &commands);
   /// Until the queue has run all.
@@ -73,6 +74,8 @@ class DeviceBytes {
   char *data_ = nullptr;
 };
 
+/// `handles` must outlive them.
+gsc_context_options options_of(const gsc_vulkan_device &handles);
 gsc_context_options device_options();
 inline Context make_device_context() { return make_context(device_options()); }
 /// One for all tests: its kernels are compiled once.

@@ -10,13 +10,6 @@
 namespace gsc_test {
 namespace {
 
-gsc_context_options options_of(const gsc_vulkan_device &handles) {
-  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.device_type = GSC_DEVICE_VULKAN;
-  options.vulkan = &handles;
-  return options;
-}
-
 /// What the calls work on.
 struct World {
   explicit World(const gsc_vulkan_device &handles) : context(make_context(options_of(handles))) {

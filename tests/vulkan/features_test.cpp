@@ -14,9 +14,7 @@ class Features : public ::testing::Test {
  protected:
   void SetUp() override { SKIP_WITHOUT_DEVICE(); }
   static gsc_status open(const gsc_vulkan_device &handles) {
-    gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-    options.device_type = GSC_DEVICE_VULKAN;
-    options.vulkan = &handles;
+    const gsc_context_options options = options_of(handles);
     gsc_context *made = nullptr;
     const gsc_status status = gsc_context_create(&options, &made);
     EXPECT_EQ(made != nullptr, status == GSC_OK);
