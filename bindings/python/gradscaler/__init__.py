@@ -7,7 +7,7 @@ copying. Importing it needs nothing but the standard library. ``gradscaler.torch
 
 from . import ops, reducers
 from ._native import native as _native
-from .arrays import Tensor, as_tensor
+from .arrays import as_tensor
 from .build import build_info, get_include, get_library
 from .device import Context, devices
 from .errors import (
@@ -24,6 +24,7 @@ from .errors import (
     UnsupportedError,
 )
 from .log import LogWriter, read_log
+from .memory import Tensor
 from .ops import clip_grad_norm_, clip_grad_value_
 from .optim import Optimizer, ParamGroup
 from .optimizers import *  # noqa: F403

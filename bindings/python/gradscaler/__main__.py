@@ -28,18 +28,12 @@ def _info() -> int:
         print(f"{found.device}: {found.name}, {found.units} {'threads' if found.device == 'cpu' else 'processors'}"
               f"{memory}")
     if importlib.util.find_spec("torch") is not None:
-        print(_torch())
+        try:
+            importlib.import_module("gradscaler.torch")
+            print(f"PyTorch {sys.modules['torch'].__version__}: tensors are inspected by DLPack")
+        except ImportError as error:
+            print(error)
     return 0
-
-
-def _torch() -> str:
-    import torch  # type: ignore[import-not-found, unused-ignore]
-
-    try:
-        importlib.import_module("gradscaler.torch")
-    except ImportError as error:
-        return str(error)
-    return f"PyTorch {torch.__version__}: tensors are inspected by DLPack"
 
 
 def _demo(log: str) -> int:

@@ -11,10 +11,8 @@ from . import torch_memory, trees
 from ._native import native
 from .errors import InvalidArgumentError
 from .look import is_raw, look, remedy
-from .memory import BITS, DTYPE_NAMES, DTYPES, Tensor, dtype_name
-
-__all__ = ["DTYPES", "DTYPE_NAMES", "ArrayLike", "Arrays", "Tensor", "as_tensor", "as_tensors", "as_word",
-           "common_device", "common_stream", "dtype_name", "gradients_of", "is_array", "leaves_of", "tensor_array"]
+from .memory import BITS, DTYPES, Tensor, dtype_name, same_order
+from .messages import counted
 
 #: Anything that this module accepts.
 ArrayLike = Any
@@ -75,7 +73,7 @@ def as_word(value: object, *, argument: str, dtype: str, writable: bool) -> Tens
 
 
 def leaves_of(arrays: Arrays, argument: str) -> trees.Leaves:
-    """The arrays in a collection, with their names; TypeError for what is neither array nor collection."""
+    """The arrays in a collection; TypeError for what is neither array nor collection."""
     leaves = trees.flatten(arrays, argument, is_leaf=is_whole)
     if len(leaves) == 1 and leaves.values[0] is arrays and not is_array(arrays):
         raise TypeError(f"{argument} is {type(arrays).__name__}; it must be an array, several or a mapping"
@@ -113,11 +111,17 @@ def tensor_array(tensors: Sequence[Tensor], names: Sequence[str | None] | None =
 
 
 def numbers(values: Iterable[int]) -> Any:
+    """A list of integers for the library."""
     found = list(values)
     array = native.Numbers(len(found))
     for i, value in enumerate(found):
         array.set(i, int(value))
     return array
+
+
+def items(found: Any) -> list[Any]:
+    """The entries of a list of the library."""
+    return [found.get(i) for i in range(found.count())]
 
 
 def common_stream(tensors: Sequence[Tensor], label: Callable[[int], str]) -> int:
@@ -137,9 +141,20 @@ def common_device(tensors: Sequence[Tensor], labels: str | trees.Leaves, expecte
     device = expected or (tensors[0].device if tensors else "cpu")
     for i, tensor in enumerate(tensors):
         if tensor.device != device:
-            if isinstance(labels, str):
-                label = labels if len(tensors) == 1 else f"{labels}[{i}]"
-            else:
-                label = labels.label(i)
+            label = labels if isinstance(labels, str) else labels.label(i)
             raise ValueError(f"{label} is on {tensor.device}; it must be on {device}")
     return device
+
+
+def require_alike(leaves: trees.Leaves, tensors: Sequence[Tensor], reference: trees.Leaves,
+                  others: Sequence[Tensor]) -> None:
+    """InvalidArgumentError unless paired tensors have the same shapes and orders in memory."""
+    trees.require_shapes(leaves, [tensor.shape for tensor in tensors], reference, [other.shape for other in others])
+    for i, (tensor, other) in enumerate(zip(tensors, others, strict=True)):
+        if tensor.count != other.count:
+            raise InvalidArgumentError(f"{leaves.label(i)} has {counted(tensor.count, 'element')}, but"
+                                       f" {reference.label(i)} has {other.count}")
+        if not same_order(tensor, other):
+            raise InvalidArgumentError(f"{leaves.label(i)} has its elements in another order than"
+                                       f" {reference.label(i)}: strides {tensor.strides}, but {other.strides} (None: C"
+                                       " order); pass a copy in that order")

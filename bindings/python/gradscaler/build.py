@@ -14,7 +14,10 @@ PACKAGE = Path(_module.__file__).resolve().parent
 
 def get_include() -> str:
     """The directory to put on the include path; it has ``gradscaler/gradscaler.h``."""
-    return str(_existing(PACKAGE / "include" / "gradscaler" / "gradscaler.h").parent.parent)
+    header = PACKAGE / "include" / "gradscaler" / "gradscaler.h"
+    if not header.exists():
+        raise FileNotFoundError(f"no {header}")
+    return str(header.parent.parent)
 
 
 def get_library() -> str:
@@ -30,9 +33,3 @@ def get_library() -> str:
 def build_info() -> str:
     """One line for bug reports: version, ABI, compiler, instruction sets, CUDA architectures."""
     return str(native.build_info())
-
-
-def _existing(path: Path) -> Path:
-    if not path.exists():
-        raise FileNotFoundError(f"no {path}")
-    return path

@@ -36,10 +36,7 @@ _PLAIN = (native.FP32, native.FP64)
 
 
 def save(optimizer: Optimizer, full: bool = False) -> dict[str, Any]:
-    """Copies of all state, in tensors of PyTorch, arrays of NumPy or ``array.array``, by what the parameters are of.
-
-    With `full` codes become float32, and remainders are left out.
-    """
+    """Copies of all state. With `full` codes become float32, and remainders are left out."""
     _require_training(optimizer)
     make = _maker(optimizer)
     sources, held = _places(optimizer), optimizer._codes()
@@ -51,11 +48,7 @@ def save(optimizer: Optimizer, full: bool = False) -> dict[str, Any]:
                   for name, tensor in places.items() if name.partition(".")[0] in codes}
     copies = {name: make.empty(tensor) for name, tensor in places.items()}
     make.settle(optimizer.context.device)
-    looked = {name: _look(copy, name) for name, copy in copies.items()}
-    if full:
-        _decode(optimizer, sources, held, looked)
-    else:
-        _copy(optimizer, places, looked, codes)
+    _copy(optimizer, sources, held, {name: _look(copy, name) for name, copy in copies.items()}, codes)
     # After the copies, whose stream these wait for.
     applied = optimizer.steps
     found: dict[str, Any] = {"steps": make.number(applied), "skipped_steps": make.number(optimizer.skipped_steps)}
@@ -77,10 +70,9 @@ def load(optimizer: Optimizer, arrays: Mapping[str, Any], rename: Rename, argume
     # Scales go with their slots, and masters may begin as their weights.
     of_slot = {name for name in given if _is_scale(name) and name.replace(formats.SCALE + ".", ".", 1) in places}
     optional = {name for name in places if name.startswith(formats.REMAINDER + ".")}
-    own = {f"steps.{name}" for name in optimizer.names}
-    names = [name for name in given if name not in _COUNTS and name not in own | of_slot]
+    known = {*_COUNTS, *places, *of_slot, *(f"steps.{name}" for name in optimizer.names)}
     missing = [name for name in [*_COUNTS[:1], *places] if name not in given and name not in optional]
-    unknown = [name for name in names if name not in places]
+    unknown = [name for name in given if name not in known]
     if missing:
         extra = f"; unknown there is {unknown[0]!r}" if unknown else ""
         raise InvalidArgumentError(f"{argument}[{missing[0]!r}] is missing{extra}; parameters that were renamed need"
@@ -100,7 +92,7 @@ def load(optimizer: Optimizer, arrays: Mapping[str, Any], rename: Rename, argume
             staged.update(_encoded(given.get(name), scales, name, tensor, f"{argument}[{name!r}]", make, optimizer))
     make.settle(optimizer.context.device)
     # From here on nothing can be wrong.
-    _copy(optimizer, {name: _look(value, argument) for name, value in staged.items()}, _places(optimizer), codes)
+    _copy(optimizer, {name: _look(value, argument) for name, value in staged.items()}, codes, _places(optimizer), codes)
     optimizer._handle.set_steps(*counts, optimizer.stream)
     if any(steps != counts[0] for steps in each):
         # The largest count of a tensor may be less than that of the optimizer.
@@ -131,35 +123,29 @@ def _scales_of(name: str) -> str:
     return name.replace(".", formats.SCALE + ".", 1)
 
 
-def _look(value: Any, argument: str) -> Tensor:
-    return look(value, argument, None, True, None)
+def _look(value: Any, argument: str, writable: bool = True) -> Tensor:
+    return look(value, argument, None, writable, None)
 
 
-def _copy(optimizer: Optimizer, sources: Mapping[str, Tensor], targets: Mapping[str, Tensor],
+def _copy(optimizer: Optimizer, sources: Mapping[str, Tensor], held: Mapping[str, int], targets: Mapping[str, Tensor],
           codes: Mapping[str, int]) -> None:
-    slots = {name: codes[name.partition(".")[0]] for name in targets if not _is_scale(name)}
-    plain = [name for name, code in slots.items() if code in _PLAIN]
-    _cast(optimizer, [sources[name] for name in plain], [targets[name] for name in plain])
-    for name, code in slots.items():
-        if name not in plain:
-            optimizer.context._handle.convert_state(*(_native(found[name], code, found.get(_scales_of(name)))
-                                                      if found else None for found in (sources, None, targets)),
-                                                    optimizer.stream)
+    """Copies state from slots of the dtypes `held` into slots of `codes`, with their scales."""
 
+    def array(tensors: Mapping[str, Tensor], name: str, code: int) -> Any:
+        tensor, scales = tensors[name], tensors.get(_scales_of(name))
+        return formats.state_array(tensor.address, tensor.count, code, None if scales is None else scales.address)
 
-def _decode(optimizer: Optimizer, sources: Mapping[str, Tensor], codes: Mapping[str, int],
-            targets: Mapping[str, Tensor]) -> None:
-    for name, target in targets.items():
-        code = codes[name.partition(".")[0]]
-        if code == native.FP64:
-            _cast(optimizer, [sources[name]], [target])
+    plain = []
+    for name in targets:
+        slot = name.partition(".")[0]
+        if _is_scale(name):
+            continue
+        if held[slot] in _PLAIN and codes[slot] in _PLAIN:
+            plain.append(name)
         else:
-            optimizer.context._handle.convert_state(_native(sources[name], code, sources.get(_scales_of(name))), None,
-                                                    _native(target, native.FP32, None), optimizer.stream)
-
-
-def _native(tensor: Tensor, code: int, scales: Tensor | None) -> Any:
-    return formats.state_array(tensor.address, tensor.count, code, None if scales is None else scales.address)
+            optimizer.context._handle.convert_state(array(sources, name, held[slot]), None,
+                                                    array(targets, name, codes[slot]), optimizer.stream)
+    _cast(optimizer, [sources[name] for name in plain], [targets[name] for name in plain])
 
 
 def _encoded(value: Any, scales: Any, name: str, target: Tensor, argument: str, make: _Plain,
@@ -175,25 +161,31 @@ def _encoded(value: Any, scales: Any, name: str, target: Tensor, argument: str, 
             found[name][...] = 0
         return found
     value, scales = (None if each is None else _sent(each, target.device, make) for each in (value, scales))
-    source = look(value, argument, None, False, None)
-    if source.count != target.count or None not in (source.shape, target.shape) and source.shape != target.shape:
-        raise InvalidArgumentError(f"{argument} has shape {source.shape}, but the parameter has {target.shape}")
+    source = _look(value, argument, writable=False)
+    _require_shape(source, target, argument)
     if not same_order(source, target):
-        raise ValueError(f"{argument} has its elements in another order than the parameter; pass a copy in that order")
+        raise _other_order(argument)
     code = formats.held_code(optimizer._kind, slot, source.dtype, scales is not None)
-    looked = None if scales is None else look(scales, argument, None, False, None)
-    wanted = ("uint8", formats.groups_of(source.count))
-    if code is None or (looked is not None and (looked.dtype, looked.count) != wanted):
-        found_scales = "" if looked is None else f" and {looked.count} scales"
+    sources, found_scales, fits = {name: source}, "", True
+    if scales is not None:
+        looked = sources[_scales_of(name)] = _look(scales, argument, writable=False)
+        found_scales = f" and {looked.count} scales"
+        fits = (looked.dtype, looked.count) == ("uint8", formats.groups_of(source.count))
+    if code is None or not fits:
         raise TypeError(f"{argument} has dtype {source.dtype}{found_scales}, which is no format of {slot}")
     make.settle(target.device)
-    into = found.get(_scales_of(name))
-    optimizer.context._handle.convert_state(
-        _native(source, code, looked), None,
-        _native(_look(found[name], argument), codes[slot], None if into is None else _look(into, argument)),
-        optimizer.stream)
+    _copy(optimizer, sources, {slot: code}, {key: _look(each, argument) for key, each in found.items()}, codes)
     _wait(optimizer)
     return found
+
+
+def _require_shape(found: Tensor, target: Tensor, argument: str) -> None:
+    if found.count != target.count or None not in (found.shape, target.shape) and found.shape != target.shape:
+        raise InvalidArgumentError(f"{argument} has shape {found.shape}, but the parameter has {target.shape}")
+
+
+def _other_order(argument: str) -> ValueError:
+    return ValueError(f"{argument} has its elements in another order than the parameter; pass a copy in that order")
 
 
 def _sent(value: Any, device: str, make: _Plain) -> Any:
@@ -209,7 +201,7 @@ def _cast(optimizer: Optimizer, sources: list[Tensor], targets: list[Tensor]) ->
 
 
 def _wait(optimizer: Optimizer) -> None:
-    """Waits for what was enqueued: the library of the arrays may free what was read, and fill it, in another stream."""
+    """The library of the arrays may free what was read, and fill it, in another stream."""
     if optimizer.context.device != "cpu":
         _ = optimizer.steps
 
@@ -240,9 +232,7 @@ def _converted(value: Any, target: Tensor, argument: str, make: _Plain, optimize
     elif is_cupy(value) and target.device == "cpu":
         value = value.get()
     found = as_tensor(value, argument=argument, writable=False, any_order=True)
-    shape = target.shape
-    if found.count != target.count or None not in (found.shape, shape) and found.shape != shape:
-        raise InvalidArgumentError(f"{argument} has shape {found.shape}, but the parameter has {shape}")
+    _require_shape(found, target, argument)
     if SIZES[found.dtype] > SIZES[target.dtype]:
         raise TypeError(f"{argument} has dtype {found.dtype}, which does not fit into {target.dtype}")
     if found.device == "cpu" != target.device:
@@ -290,7 +280,7 @@ class _Plain:
         return found
 
     def fill(self, copy: Any, value: Any, argument: str) -> None:
-        raise ValueError(f"{argument} has its elements in another order than the parameter; pass a copy in that order")
+        raise _other_order(argument)
 
 
 class _Numpy(_Plain):
@@ -300,9 +290,7 @@ class _Numpy(_Plain):
         return sys.modules["numpy"].array(value, "int64")
 
     def empty(self, tensor: Tensor) -> Any:
-        if tensor.device != "cpu":
-            return super().empty(tensor)
-        return self._empty(tensor)
+        return self._empty(tensor) if tensor.device == "cpu" else super().empty(tensor)
 
     def _empty(self, tensor: Tensor) -> Any:
         flat = sys.modules[self._module].empty(tensor.count, tensor.dtype.replace("bfloat16", "uint16"))
@@ -349,11 +337,11 @@ class _Torch(_Plain):
 
     def empty(self, tensor: Tensor) -> Any:
         torch: Any = sys.modules["torch"]
-        dtype = getattr(torch, tensor.dtype)
+        options = {"dtype": getattr(torch, tensor.dtype), "device": tensor.device}
         shape = tensor.shape if tensor.shape is not None else (tensor.count,)
         if tensor.strides is None:
-            return torch.empty(shape, dtype=dtype, device=tensor.device)
-        return torch.empty_strided(shape, tensor.strides, dtype=dtype, device=tensor.device)
+            return torch.empty(shape, **options)
+        return torch.empty_strided(shape, tensor.strides, **options)
 
     def settle(self, device: str) -> None:
         if device != "cpu":
@@ -366,8 +354,7 @@ class _Torch(_Plain):
         return found.contiguous()
 
     def fill(self, copy: Any, value: Any, argument: str) -> None:
-        torch: Any = sys.modules["torch"]
-        copy.copy_(torch.as_tensor(value))
+        copy.copy_(sys.modules["torch"].as_tensor(value))
 
 
 def _maker(optimizer: Optimizer) -> _Plain:

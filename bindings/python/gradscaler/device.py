@@ -181,7 +181,5 @@ def devices() -> list[DeviceInfo]:
         for index in range(native.device_count(kind)):
             info = native.DeviceInfo()
             native.device_info(kind, index, info)
-            found.append(
-                DeviceInfo(device_name(kind, index), info.name, info.units, info.level, info.memory_bytes)
-            )
+            found.append(DeviceInfo(device_name(kind, index), info.name, info.units, info.level, info.memory_bytes))
     return found

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .messages import counted
 
@@ -20,8 +20,7 @@ _TOLERABLE = 0.05
 _FLUSHED = 0.1
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """One finding; a problem is something to act upon."""
 
     problem: bool
@@ -41,12 +40,11 @@ def _skips(steps: Sequence[dict[str, Any]]) -> list[Verdict]:
     if run >= _HOPELESS:
         last = steps[-1]
         floor = bool(last["min_scale"]) and last["scale"] <= last["min_scale"]
-        where = f"first in {_tensor(last)}"
         if last["nan_count"] or floor or last["scale"] <= 1:
             kind = "NaN" if last["nan_count"] else "inf"
             at = "min_scale" if floor else f"scale {_power(last['scale'])}"
             return [Verdict(True, f"all of the last {run} steps skip at {at}: lowering the scale does not help, the"
-                                  f" {kind} is in the forward pass, {where}")]
+                                  f" {kind} is in the forward pass, first in {_tensor(last)}")]
         return [Verdict(True, f"the last {run} steps skip and the scale is still {_power(last['scale'])}: start with a"
                               " lower init_scale")]
     late = [i for i in skipped if i >= _SETTLING]
@@ -83,7 +81,7 @@ def _scale(steps: Sequence[dict[str, Any]]) -> list[Verdict]:
 def _gradients(looks: Sequence[dict[str, Any]]) -> list[Verdict]:
     """One verdict for each tensor, however often it was found, by the worst look."""
     worst: dict[str, tuple[float, str]] = {}
-    times: dict[str, int] = {}
+    times: Counter[str] = Counter()
     for look in looks:
         recommended = look["recommended"]
         if recommended is None or recommended <= look["scale"]:
@@ -93,7 +91,7 @@ def _gradients(looks: Sequence[dict[str, Any]]) -> list[Verdict]:
             if share < _FLUSHED:
                 continue
             name = tensor["name"]
-            times[name] = times.get(name, 0) + 1
+            times[name] += 1
             text = (f"{share:.0%} of {_printable(name)}'s gradients are zero at scale {_power(look['scale'])}: use >="
                     f" {_power(recommended)}")
             if name not in worst or share > worst[name][0]:

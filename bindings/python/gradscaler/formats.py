@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 from typing import Any
 
 from . import hyper
@@ -23,6 +24,20 @@ STORED = {native.FP8_E4M3: "uint8", native.UFP8_E4M4: "uint8", native.UFP16_E5M1
 
 def groups_of(elements: int) -> int:
     return -(-elements // GROUP)
+
+
+def groups_axis(shape: tuple[int, ...]) -> int | None:
+    """The last dimension from which on the rest is a multiple of 32."""
+    return next((axis for axis in reversed(range(len(shape))) if math.prod(shape[axis:]) % GROUP == 0), None)
+
+
+def groups_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of an array with one element for each group of 32 of an array, in the order of memory.
+
+    It has the leading dimensions of the array as far as the rest is a multiple of 32, and is sharded as these are.
+    """
+    axis = groups_axis(shape)
+    return (groups_of(math.prod(shape)),) if axis is None else (*shape[:axis], math.prod(shape[axis:]) // GROUP)
 
 
 def state_array(address: int, count: int, code: int, scales: int | None = None) -> Any:

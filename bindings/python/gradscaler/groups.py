@@ -6,14 +6,13 @@ Everything becomes one list each, in the order of the parameters.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 from . import torch_memory, trees
-from .arrays import is_whole, leaves_of
+from .arrays import is_whole, leaves_of, require_alike
 from .errors import InvalidArgumentError
-from .memory import same_order
-from .messages import counted
 from .tensors import TensorList
 
 #: A list that was passed as one, or arrays to make one of.
@@ -43,10 +42,15 @@ def collect(params: Any, grads: Any, model_copy: Any) -> Parts:
 
 def pair_list(found: Source, argument: str, reference: Source, reference_argument: str) -> Source:
     """`found` in the order of `reference`. A TensorList has its order for good, so another one is refused."""
-    own, other = _named(found, argument), _named(reference, reference_argument)
+    def leaves(source: Source, called: str, named: bool) -> trees.Leaves:
+        if isinstance(source, trees.Leaves):
+            return source
+        return source._named_leaves(called) if named else source._labels(called)
+
+    own, other = leaves(found, argument, True), leaves(reference, reference_argument, True)
     if own.named != other.named:
         # The `names` of a list of arrays are labels, which the other side need not have.
-        own, other = _labelled(found, argument), _labelled(reference, reference_argument)
+        own, other = leaves(found, argument, False), leaves(reference, reference_argument, False)
     order = trees.pair(own, other)
     if isinstance(found, trees.Leaves):
         return trees.reorder(found, order)
@@ -56,38 +60,19 @@ def pair_list(found: Source, argument: str, reference: Source, reference_argumen
     return found
 
 
-def require_alike(found: TensorList, argument: str, params: TensorList) -> None:
-    """InvalidArgumentError unless the tensors of a list have the shapes and orders in memory of the parameters."""
-    own, reference = found._labels(argument), params._labels("params")
-    trees.require_shapes(own, [tensor.shape for tensor in found._keep], reference,
-                         [tensor.shape for tensor in params._keep])
-    for i, (tensor, other) in enumerate(zip(found._keep, params._keep, strict=True)):
-        if tensor.count != other.count:
-            raise InvalidArgumentError(f"{own.label(i)} has {counted(tensor.count, 'element')}, but"
-                                       f" {reference.label(i)} has {other.count}")
-        if not same_order(tensor, other):
-            raise InvalidArgumentError(f"{own.label(i)} has its elements in another order than {reference.label(i)}:"
-                                       f" strides {tensor.strides}, but {other.strides} (None: C order); pass a copy in"
-                                       " that order")
-
-
-def _named(source: Source, argument: str) -> trees.Leaves:
-    return source._named_leaves(argument) if isinstance(source, TensorList) else source
-
-
-def _labelled(source: Source, argument: str) -> trees.Leaves:
-    return source._labels(argument) if isinstance(source, TensorList) else source
+def require_like(found: TensorList, argument: str, params: TensorList) -> None:
+    require_alike(found._labels(argument), found._keep, params._labels("params"), params._keep)
 
 
 def _groups(params: Any) -> Any:
+    """A list of groups, or else parameters, which are no list."""
     if isinstance(params, TensorList) or trees.is_mapping(params) or is_whole(params):
         return params
-    if hasattr(params, "__iter__") and not isinstance(params, (str, bytes, set, frozenset, tuple)):
-        params = list(params)
-    if isinstance(params, (list, tuple)) and params and all(
-            trees.is_mapping(group) and "params" in group for group in params):
-        return list(params)
-    return tuple(params) if isinstance(params, list) else params
+    if hasattr(params, "__iter__") and not isinstance(params, (str, bytes, set, frozenset)):
+        params = params if isinstance(params, tuple) else tuple(params)
+        if params and all(trees.is_mapping(group) and "params" in group for group in params):
+            return list(params)
+    return params
 
 
 def _leaves(arrays: Any, argument: str) -> Source:
@@ -126,21 +111,18 @@ def _join(groups: list[Parts]) -> Parts:
         raise ValueError("either every param group or none has a 'model_copy'")
     joined: dict[str, trees.Leaves] = {}
     for what in ("params", "grads", "model_copy"):
-        whole, taken = trees.Leaves(""), set()
-        joined[what] = whole
+        whole = joined[what] = trees.Leaves("")
         for parts in groups:
             leaves = getattr(parts, what)
             if leaves is None:
                 continue
-            names = leaves.names if leaves.named else [str(len(whole) + i) for i in range(len(leaves))]
-            for name in names:
-                if name in taken:
-                    raise InvalidArgumentError(f"two param groups have a tensor named {name!r}; rename one")
-                taken.add(name)
-            whole.names += names
+            whole.names += leaves.names if leaves.named else [str(len(whole) + i) for i in range(len(leaves))]
             whole.paths += [leaves.label(i) for i in range(len(leaves))]
             whole.values += leaves.values
             whole.named = whole.named or leaves.named
+        for name, count in Counter(whole.names).items():
+            if count > 1:
+                raise InvalidArgumentError(f"two param groups have a tensor named {name!r}; rename one")
     ranges, first = [], 0
     for parts in groups:
         ranges.append((first, len(parts.params), parts.ranges[0][2]))

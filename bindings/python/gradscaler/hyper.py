@@ -67,8 +67,9 @@ def has_slot(kind: int, slot: str, momentum: float, flags: int) -> bool:
 
 def momentum_product(beta1: float, momentum_decay: float, steps: int) -> float:
     """NAdam's mu_product after so many steps, rounded to float32 at each as PyTorch's."""
-    product, step = 1.0, 0
-    while step < steps and product:
-        step += 1
+    product = 1.0
+    for step in range(1, steps + 1):
         product = c_float(product * c_float(beta1 * (1.0 - 0.5 * 0.96 ** (step * momentum_decay))).value).value
+        if not product:
+            break
     return product

@@ -103,10 +103,9 @@ class LogWriter:
         grads: TensorList = (gradients_of(optimizer) if gradients_of is not None else
                              optimizer if isinstance(optimizer, TensorList) else optimizer.grads)
         current = scaler.get_scale()
-        names = [name or f"tensor {i}" for i, name in enumerate(grads.names)]
-        found = [{"name": name, "count": d.count, "zero_count": d.zero_count, "nan_count": d.nan_count,
-                  "inf_count": d.inf_count, "subnormal_count": d.subnormal_count, "amax": d.amax}
-                 for name, d in zip(names, grads.diagnose(), strict=True)]
+        found = [{"name": d.name or f"tensor {i}", "count": d.count, "zero_count": d.zero_count,
+                  "nan_count": d.nan_count, "inf_count": d.inf_count, "subnormal_count": d.subnormal_count,
+                  "amax": d.amax} for i, d in enumerate(grads.diagnose())]
         # At scale 0 all gradients are 0 or NaN, and say nothing about another scale.
         recommended = grads.recommend_scale(current).scale if 0.0 < current < math.inf else None
         self._write("gradients", {"step": self._step, "scale": current, "tensors": found, "recommended": recommended})
@@ -160,11 +159,12 @@ def _checked(record: dict[str, Any], fields: dict[str, type]) -> None:
     """Numbers where numbers belong, counts as the library has them; KeyError, TypeError, ValueError or
     OverflowError otherwise."""
     for name, kind in fields.items():
-        if name in _OPTIONAL and record[name] is None:
+        value = record[name]
+        if name in _OPTIONAL and value is None:
             continue
-        value = _LOST.get(record[name], record[name]) if kind is float else record[name]
-        if kind is float and type(value) is int:
-            value = float(value)
+        if kind is float:
+            value = _LOST.get(value, value)
+            value = float(value) if type(value) is int else value
         if type(value) is not kind:
             raise TypeError(name)
         if isinstance(value, int) and not -2**63 <= value < 2**63:

@@ -7,7 +7,7 @@ It accepts an array only if its dtype and byte order, order in memory, mask, dev
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import index as index_of
 from typing import Any
 
@@ -72,12 +72,12 @@ def _refuse_unknown(array: Any, argument: str, writable: bool) -> None:
                         " pass numpy.asarray of it if its elements are plain numbers")
     graph = getattr(array, "requires_grad", False) is True or getattr(array, "stop_gradient", True) is False
     if writable and graph:
-        raise ValueError(f"{argument} takes part in the autograd of {type(array).__module__.partition('.')[0]}, which"
-                         " would not see it written; pass its detach()")
+        raise ValueError(f"{argument} takes part in the autograd of {_library(array)}, which would not see it written;"
+                         " pass its detach()")
 
 
-def is_jax(array: Any) -> bool:
-    return type(array).__module__.partition(".")[0] in ("jax", "jaxlib")
+def _library(array: Any) -> str:
+    return type(array).__module__.partition(".")[0]
 
 
 def _is_immutable(array: Any) -> bool:
@@ -87,7 +87,7 @@ def _is_immutable(array: Any) -> bool:
     while numpy is not None and type(array) is numpy.ndarray and array.base is not None and not array.flags.writeable:
         array = array.base
     array = array.obj if isinstance(array, memoryview) and array.readonly else array
-    return type(array).__module__.partition(".")[0] in ("jax", "jaxlib", "tensorflow", "pyarrow") or isinstance(
+    return _library(array) in ("jax", "jaxlib", "tensorflow", "pyarrow") or isinstance(
         array, (bytes, *([numpy.generic] if numpy is not None else [])))
 
 
@@ -124,19 +124,21 @@ def _from_buffer(array: Any, argument: str, override: str | None) -> Tensor | No
     holder, address, nbytes, itemsize, form, readonly, shape, strides = view
     if itemsize == 0:
         raise TypeError(f"{argument} has elements without size, of format {form!r}")
-    if any(stride % itemsize for stride in strides):
-        raise ValueError(f"{argument} is not contiguous: elements of {itemsize} bytes lie {strides} bytes apart")
-    plain = form.lstrip("@=")
-    if plain.startswith("<"):
-        plain = plain[1:]
-    dtype = dtype or _FORMATS.get(plain) or _unknown(array, form)
+    # Without strides, as ctypes leaves them, it is in C order.
+    strides = _in_elements(argument, strides, itemsize) or None
+    dtype = dtype or _FORMATS.get(form.lstrip("@=").removeprefix("<")) or _unknown(array, form)
     if dtype == "int64" and itemsize == 4:
         dtype = "int32"
-    # Without strides, as ctypes leaves them, it is in C order.
-    order = dense_order(argument, shape, [stride // itemsize for stride in strides] if strides else None)
+    order = dense_order(argument, shape, strides)
     found = Tensor(address, nbytes // itemsize, dtype, "cpu", bool(readonly), None, holder, shape, order,
                    immutable=bool(readonly) and _is_immutable(array))
     return with_dtype(found, argument, override, itemsize)
+
+
+def _in_elements(argument: str, strides: Sequence[int], itemsize: int) -> list[int]:
+    if any(stride % itemsize for stride in strides):
+        raise ValueError(f"{argument} is not contiguous: elements of {itemsize} bytes lie {strides} bytes apart")
+    return [stride // itemsize for stride in strides]
 
 
 def _unknown(array: Any, form: str) -> str:
@@ -195,7 +197,7 @@ def _from_cuda(array: Any, interface: Mapping[str, Any], argument: str, override
         raise ValueError(f"{argument} gives stream 0 in its __cuda_array_interface__, which is not allowed")
     if interface.get("mask") is not None:
         raise TypeError(f"{argument} has a mask, which would be ignored; pass an array without")
-    if stream is None and is_jax(array):
+    if stream is None and _library(array) in ("jax", "jaxlib"):
         # JAX has separate streams and does not export them.
         array.block_until_ready()
     # Of two bytes, V2 may be anything; '>' is the other byte order, and '|' is for what has none.
@@ -203,15 +205,13 @@ def _from_cuda(array: Any, interface: Mapping[str, Any], argument: str, override
     dtype = _TYPESTR.get(typestr[1:]) if known else None
     if dtype == "opaque16" and str(getattr(array, "dtype", "")).rpartition(".")[2] == "bfloat16":
         dtype = "bfloat16"
-    if strides is not None and any(stride % itemsize for stride in strides):
-        raise ValueError(f"{argument} is not contiguous: elements of {itemsize} bytes lie {strides} bytes apart")
+    elements = None if strides is None else _in_elements(argument, strides, itemsize)
     count = count_of(argument, shape)
-    order = dense_order(argument, shape, None if strides is None else [stride // itemsize for stride in strides])
+    order = dense_order(argument, shape, elements)
     device = getattr(array, "device", None)
-    index = getattr(device, "id", None)
-    index = index if isinstance(index, int) else getattr(device, "index", None)
+    indices = (getattr(device, "id", None), getattr(device, "index", None), 0)
+    index = next(found for found in indices if isinstance(found, int))
     immutable = _is_immutable(array)
-    found = Tensor(address, count, dtype or f"of typestr {typestr!r}",
-                   f"cuda:{index if isinstance(index, int) else 0}", bool(readonly) or immutable, stream, array, shape,
-                   order, immutable=immutable)
+    found = Tensor(address, count, dtype or f"of typestr {typestr!r}", f"cuda:{index}", bool(readonly) or immutable,
+                   stream, array, shape, order, immutable=immutable)
     return with_dtype(found, argument, override, itemsize)

@@ -14,7 +14,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ._native import native
@@ -178,8 +178,7 @@ def with_dtype(found: Tensor, argument: str, dtype: str | None, itemsize: int) -
     if nbytes % SIZES[dtype]:
         raise ValueError(f"{argument} has {nbytes} bytes, which is no multiple of the size of {dtype}")
     shape = found.shape if itemsize == SIZES[dtype] else None
-    return Tensor(found.address, nbytes // SIZES[dtype], dtype, found.device, found.readonly, found.stream,
-                  found.owner, shape, found.strides, found.source, found.immutable)
+    return replace(found, count=nbytes // SIZES[dtype], dtype=dtype, shape=shape)
 
 
 def count_of(argument: str, shape: Sequence[int]) -> int:

@@ -19,7 +19,6 @@ from . import trees
 from ._native import integer, real
 from .arrays import (
     Arrays,
-    Tensor,
     as_tensors,
     as_word,
     common_device,
@@ -29,9 +28,10 @@ from .arrays import (
     tensor_array,
 )
 from .device import default_context
-from .memory import require_apart, same_order
+from .memory import Tensor, require_apart, same_order
 from .messages import named_errors
-from .scaler import norm_code
+from .scaler import GradScaler, norm_code
+from .tensors import TensorList
 from .torch_memory import mark_written
 
 __all__ = ["unscale_check", "update_scale", "scale", "axpby", "cast", "norm", "norms"]
@@ -141,9 +141,6 @@ def clip_grad_value_(grads: Arrays, clip_value: float) -> None:
     Parameters of PyTorch stand for their ``.grad``, if it is not None.
     """
     # Only a scaler's list can be clamped; at scale 1 unscaling changes nothing.
-    from .scaler import GradScaler
-    from .tensors import TensorList
-
     gradients = TensorList(gradients_of(grads, "grads"))
     with GradScaler(gradients.context, init_scale=1.0, history_capacity=0) as scaler:
         scaler.unscale_(gradients)
@@ -173,8 +170,7 @@ def _pairs(src: Arrays, src_name: str, dst: Arrays, dst_name: str
            ) -> tuple[list[Tensor], list[Tensor], str, int, AbstractContextManager[None]]:
     """Sources and targets that belong together, by name; their device, the stream they are worked on in, and the
     context in which errors name them."""
-    wanted = leaves_of(dst, dst_name)
-    given = leaves_of(src, src_name)
+    wanted, given = leaves_of(dst, dst_name), leaves_of(src, src_name)
     given = trees.reorder(given, trees.pair(given, wanted))
     sources, targets = as_tensors(given, writable=False), as_tensors(wanted)
     trees.require_shapes(given, [s.shape for s in sources], wanted, [t.shape for t in targets])
@@ -191,13 +187,13 @@ def _pairs(src: Arrays, src_name: str, dst: Arrays, dst_name: str
 
 
 def _word(value: Number, argument: str, device: str) -> Tensor:
-    if isinstance(value, (int, float)) and device == "cpu":
+    if isinstance(value, (int, float)):
+        if device != "cpu":
+            raise TypeError(f"{argument} is a number, but the arrays are on {device}; pass one float32 in that memory,"
+                            f" such as torch.tensor({float(value)!r}, device={device!r}) or"
+                            f" cupy.asarray({float(value)!r}, 'float32')")
         word = ctypes.c_float(value)
         return Tensor(ctypes.addressof(word), 1, "float32", owner=word)
-    if isinstance(value, (int, float)):
-        raise TypeError(f"{argument} is a number, but the arrays are on {device}; pass one float32 in that memory, such"
-                        f" as torch.tensor({float(value)!r}, device={device!r}) or cupy.asarray({float(value)!r},"
-                        " 'float32')")
     tensor = as_word(value, argument=argument, dtype="float32", writable=False)
     common_device([tensor], argument, device)
     return tensor

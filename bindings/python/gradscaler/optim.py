@@ -14,8 +14,9 @@ from typing import Any
 
 from . import checkpoint, formats, groups, hyper, torch_state
 from ._native import Closeable, integer, native, real
-from .arrays import Tensor, common_stream, leaves_of, numbers
+from .arrays import common_stream, items, leaves_of, numbers
 from .device import Context, DeviceLike
+from .memory import Tensor
 from .messages import counted, named_errors
 from .tensors import TensorList, native_tensor
 
@@ -123,15 +124,18 @@ class Optimizer(Closeable):
         #: The formats of the state that the library makes, and of masters.
         self._formats = (state if isinstance(state, str) else "fp32", master)
 
-        def options_of(values: Mapping[str, Any]) -> Any:
+        def options_of(overrides: Mapping[str, Any]) -> Any:
+            for key in overrides:
+                if key not in self._keys:
+                    raise ValueError(f"a param group has {key!r}; {type(self).__name__} knows {', '.join(self._keys)}")
             found = native.OptimizerOptions(self._kind)
             found.state_format = hyper.format_code("state", self._formats[0], hyper.STATE)
             found.master_format = hyper.format_code("master", master, hyper.MASTER)
             found.seed = integer("seed", seed, -(1 << 63), (1 << 63) - 1)
-            hyper.apply(found, values)
+            hyper.apply(found, {**arguments, **overrides})
             return found
 
-        options = options_of(arguments)
+        options = options_of({})
         parts = groups.collect(params, grads, model_copy)
         writes = bool(options.flags & hyper.WRITING)
         #: What is updated.
@@ -152,16 +156,14 @@ class Optimizer(Closeable):
         self._stepped_on: int | None = None
         for argument, found in (("grads", self.grads), ("model_copy", self.model_copy)):
             if found is not None:
-                groups.require_alike(found, argument, self.params)
+                groups.require_like(found, argument, self.params)
                 streams = [tensor for one in (self.params, found) for tensor in one._keep if tensor.stream is not None]
                 common_stream([*streams[:1], *streams[-1:]], ["params", argument].__getitem__)
         #: CUDA stream that steps are enqueued on, 0 for the default stream. The producer's, unless you set it.
         self.stream: int = self.params.stream
-        slots = self._state_lists(options, None if state is None or isinstance(state, str) else state)
+        slots = self._state_lists(options, state)
         ranges = parts.ranges or [(0, len(self.params), {})]
-        group_options = []
-        for first, count, overrides in ranges:
-            group_options.append((first, count, options_of({**arguments, **self._checked(overrides)})))
+        group_options = [(first, count, options_of(overrides)) for first, count, overrides in ranges]
         lists = [slot._handle for slot in slots] + [None] * (4 - len(slots))
         copied = self.model_copy
         copy = copied._handle if copied is not None else None
@@ -182,8 +184,8 @@ class Optimizer(Closeable):
             for first, count, own in group_options[1:]:
                 self._h.add_group(first, count, own)
 
-    def _state_lists(self, options: Any, state: Mapping[str, Any] | None) -> list[TensorList]:
-        if state is None:
+    def _state_lists(self, options: Any, state: Mapping[str, Any] | str | None) -> list[TensorList]:
+        if state is None or isinstance(state, str):
             return []
         wanted = [slot for slot in self._SLOTS if hyper.has_slot(self._kind, slot, options.momentum, options.flags)]
         wanted += [formats.EMA] * (options.ema_decay > 0)
@@ -197,14 +199,8 @@ class Optimizer(Closeable):
             paired = groups.pair_list(source, argument, self.params, "params")
             found.append(_list_of(paired, argument, self.context, writes_to=True))
             if slot not in formats.numbers_of(self._kind):
-                groups.require_alike(found[-1], argument, self.params)
+                groups.require_like(found[-1], argument, self.params)
         return found
-
-    def _checked(self, overrides: dict[str, Any]) -> dict[str, Any]:
-        for key in overrides:
-            if key not in self._keys:
-                raise ValueError(f"a param group has {key!r}; {type(self).__name__} knows {', '.join(self._keys)}")
-        return overrides
 
     def _gradients(self) -> TensorList:
         grads = self.grads
@@ -252,8 +248,7 @@ class Optimizer(Closeable):
     @property
     def tensor_steps(self) -> list[int]:
         """Steps applied so far in which each tensor was present; may be set. Blocks on a CUDA device."""
-        found = self._handle.tensor_steps(self.stream)
-        return [int(found.get(i)) for i in range(found.count())]
+        return items(self._handle.tensor_steps(self.stream))
 
     @tensor_steps.setter
     def tensor_steps(self, values: Sequence[int]) -> None:
@@ -299,8 +294,7 @@ class Optimizer(Closeable):
         self._ready()
         self._handle.set_evaluating(int(evaluating), self.stream)
         for found in self._written:
-            if found._torch:
-                found._mark_written()
+            found._mark_written()
 
     def zero_grad(self, set_to_none: bool = False) -> None:
         """Sets the gradients to zero, in the optimizer's stream. ValueError for gradients that are read-only, and for
@@ -357,9 +351,7 @@ class Optimizer(Closeable):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a checkpoint needs: hyper-parameters and :meth:`state_arrays`. Blocks."""
-        found = []
-        for group in self.param_groups:
-            found.append({**group, "params": [self.names[index] for index in group.tensors]})
+        found = [{**group, "params": [self.names[index] for index in group.tensors]} for group in self.param_groups]
         return {"kind": type(self).__name__, "param_groups": found, "state": self.state_arrays()}
 
     def fp32_state_dict(self) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
+from .messages import counted
+
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 800, 320, 60, 40, 30
 
 
@@ -48,16 +50,14 @@ def svg(records: Sequence[dict[str, Any]], title: str = "") -> str:
         parts.append(f'<line x1="{x(step):.1f}" x2="{x(step):.1f}" y1="{bottom}" y2="{bottom + 4}" stroke="#888"/>'
                      f'<text x="{x(step):.1f}" y="{bottom + 17}" text-anchor="middle">{step}</text>')
     parts.append(f'<text x="{(_LEFT + right) / 2:.1f}" y="{_HEIGHT - 6}" text-anchor="middle">step</text>')
-    path = []
-    for step, exponent in enumerate(exponents):
-        # The scale is constant between updates: steps, not slopes.
-        path.append(f"{x(step):.1f},{y(exponents[max(step - 1, 0)]):.1f} {x(step):.1f},{y(exponent):.1f}")
+    # The scale is constant between updates: steps, not slopes.
+    path = [f"{x(step):.1f},{y(exponents[max(step - 1, 0)]):.1f} {x(step):.1f},{y(exponent):.1f}"
+            for step, exponent in enumerate(exponents)]
     parts.append(f'<polyline fill="none" stroke="#1f4e8c" stroke-width="1.5" points="{" ".join(path)}"/>')
     parts += [f'<circle cx="{x(step):.1f}" cy="{y(exponents[step]):.1f}" r="3" fill="#c62828"/>'
               for step, overflow in enumerate(overflows) if overflow]
-    skips = sum(overflows)
-    parts.append(f'<text x="{right}" y="20" text-anchor="end" fill="#c62828">{skips} skipped'
-                 f" {'step' if skips == 1 else 'steps'} of {len(exponents)}</text></svg>")
+    parts.append(f'<text x="{right}" y="20" text-anchor="end" fill="#c62828">'
+                 f"{counted(sum(overflows), 'skipped step')} of {len(exponents)}</text></svg>")
     return "\n".join(parts) + "\n"
 
 

@@ -57,6 +57,13 @@ def describe(options: Any) -> dict[str, Any]:
     return found
 
 
+def of_preset(preset: str, overrides: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a scaler with a preset's policy, and `overrides`."""
+    options = preset_options(preset)
+    apply(options, overrides)
+    return describe(options)
+
+
 def preset_options(preset: str) -> Any:
     options = native.ScalerOptions()
     options.preset(PRESET.code("preset", preset))

@@ -8,6 +8,8 @@ from typing import Any
 
 from . import _fields, errors
 from ._fields import HistoryEntry as HistoryEntry
+from ._native import native
+from .arrays import items
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,19 @@ def report_of(found: Any, names: Any = None) -> Report:
     return Report(**_fields.report_of(found), first_name=names[first] if names and first >= 0 else None)
 
 
-def history_of(entries: Any) -> list[HistoryEntry]:
-    return [HistoryEntry(**_fields.history_entry_of(found)) for found in entries]
+def read_report(handle: Any, grads: Any, stream: int, names: Any = None) -> Report:
+    """That of a native scaler about a list, or about all. A ScaleFloorError has it too."""
+    found = native.Report()
+    try:
+        handle.get_report(grads, found, stream)
+    except errors.ScaleFloorError as error:
+        error.report = report_of(found, names)
+        raise
+    return report_of(found, names)
+
+
+def history_of(handle: Any, stream: int) -> list[HistoryEntry]:
+    return [HistoryEntry(**_fields.history_entry_of(found)) for found in items(handle.history(stream))]
 
 
 # Named in the annotations there, which this module cannot be imported for.

@@ -12,12 +12,12 @@ from . import reducers, scaling
 from ._native import FLOAT32_MAX, Closeable, integer, native, real
 from .arrays import as_tensor, common_device, tensor_array
 from .device import Context, DeviceLike, resolve_context
-from .errors import InvalidArgumentError, ScaleFloorError
+from .errors import InvalidArgumentError
 from .memory import require_apart, same_order
 from .messages import named_errors
 from .optim import Optimizer
 from .policy import Unpack
-from .report import HistoryEntry, Report, history_of, report_of
+from .report import HistoryEntry, Report, history_of, read_report
 from .tensors import TensorList
 from .torch_memory import mark_written
 
@@ -74,9 +74,7 @@ class GradScaler(Closeable):
         `device` and `overrides` are the constructor's arguments; `overrides` replace options of the preset. Raises the
         constructor's errors, and ValueError for an unknown preset.
         """
-        options = _policy.preset_options(preset)
-        _policy.apply(options, overrides)
-        return cls(device, **_policy.describe(options))
+        return cls(device, **_policy.of_preset(preset, overrides))
 
     # One iteration.
 
@@ -316,20 +314,13 @@ class GradScaler(Closeable):
         With ``floor_action="error"`` it raises ScaleFloorError at the floor, whose ``report`` has the report.
         """
         grads = _list_of(optimizer)
-        found = native.Report()
-        names = grads.names if grads is not None else None
-        try:
-            self._handle.get_report(None if grads is None else grads._handle, found, self.stream)
-        except ScaleFloorError as error:
-            error.report = report_of(found, names)
-            raise
-        return report_of(found, names)
+        if grads is None:
+            return read_report(self._handle, None, self.stream)
+        return read_report(self._handle, grads._handle, self.stream, grads.names)
 
     def history(self) -> list[HistoryEntry]:
         """The newest updates, oldest first, as many as `history_capacity`. Blocks."""
-        found = self._handle.history(self.stream)
-        entries = (found.get(i) for i in range(found.count()))
-        return history_of(entries)
+        return history_of(self._handle, self.stream)
 
     @property
     def device_words(self) -> dict[str, int]:
@@ -344,9 +335,12 @@ class GradScaler(Closeable):
     @property
     def options(self) -> dict[str, Any]:
         """All options, as the constructor takes them."""
+        return _policy.describe(self._native_options())
+
+    def _native_options(self) -> Any:
         found = native.ScalerOptions()
         self._handle.get_options(found)
-        return _policy.describe(found)
+        return found
 
     def set_options(self, **changes: Any) -> None:
         """Changes options: `changes` are the constructor's arguments.
@@ -354,8 +348,7 @@ class GradScaler(Closeable):
         ``init_scale``, ``enabled`` and ``history_capacity`` are fixed. Raises InvalidArgumentError for these and for
         values out of range, TypeError for an unknown option. On error nothing changes.
         """
-        found = native.ScalerOptions()
-        self._handle.get_options(found)
+        found = self._native_options()
         _policy.apply(found, changes)
         with named_errors():
             self._handle.set_options(found, self.stream)

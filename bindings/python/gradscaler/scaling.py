@@ -22,7 +22,7 @@ _YOURSELF = "multiply it by get_scale() with its own operation, or pass out= for
 def scaled(outputs: Any, scale: float, in_place: Callable[[Any], Any], argument: str = "outputs") -> Any:
     """`outputs`, and what is in lists, tuples, mappings and other iterables, times `scale`.
 
-        `in_place` multiplies a fresh array of plain memory. Raises TypeError for what is no number or known array, and
+    `in_place` multiplies a fresh array of plain memory. Raises TypeError for what is no number or known array, and
     ValueError for tracers in whose compiled function the scale would stay what it is now.
     """
     if isinstance(outputs, numbers.Real) and not isinstance(outputs, _numpy_type("float16")):
@@ -63,10 +63,10 @@ def scaled(outputs: Any, scale: float, in_place: Callable[[Any], Any], argument:
     raise TypeError(f"{argument} is {type(outputs).__name__}; it must be a number, an array, or several")
 
 
-def require_plain(outputs: Any, argument: str = "outputs") -> None:
+def require_plain(outputs: Any) -> None:
     """ValueError for what autograd follows: a copy in plain memory would not be followed."""
     if getattr(outputs, "requires_grad", False) is True:
-        raise ValueError(f"{argument} requires gradients, which out would not have; call scale() without out")
+        raise ValueError("outputs requires gradients, which out would not have; call scale() without out")
 
 
 def _torch(outputs: Any, scale: float, argument: str) -> Any:
@@ -107,19 +107,13 @@ def _jax(outputs: Any, scale: float, argument: str) -> Any:
 
 
 def _is_of(value: Any, library: str, kind: str) -> bool:
-    module = sys.modules.get(library)
-    # Half imported modules have nothing yet.
-    found = getattr(module, kind, None)
-    return found is not None and isinstance(value, found)
+    # Half imported modules have nothing yet. Nothing is of ().
+    return isinstance(value, getattr(sys.modules.get(library), kind, ()))
 
 
 def _numpy_type(name: str) -> Any:
     """A type of NumPy; where NumPy was not imported, one that nothing is of."""
-    return getattr(sys.modules.get("numpy"), name, _Nothing)
-
-
-class _Nothing:
-    pass
+    return getattr(sys.modules.get("numpy"), name, ())
 
 
 def is_cupy(value: Any) -> bool:

@@ -10,15 +10,11 @@ from typing import Any
 from . import _fields, torch_memory, trees
 from ._native import FLOAT32_MAX, Closeable, native, real
 from .arrays import (
-    DTYPE_NAMES,
-    DTYPES,
     Arrays,
-    Tensor,
     as_tensor,
     as_tensors,
     common_device,
     common_stream,
-    dtype_name,
     gradients_of,
     leaves_of,
     numbers,
@@ -27,7 +23,7 @@ from .arrays import (
 from .device import Context, DeviceLike, resolve_context
 from .errors import InvalidArgumentError
 from .formats import STORED
-from .memory import orphans, same_order
+from .memory import DTYPE_NAMES, DTYPES, Tensor, dtype_name, orphans, same_order
 from .messages import counted, named_errors
 
 #: Number of bins of an exponent histogram, and the exponent of bin 0.
@@ -235,12 +231,13 @@ class TensorList(Closeable):
                 " write new values into the array that was passed, or make an optimizer of the new arrays")
 
     def diagnose(self, *, histogram: bool = False) -> list[Diagnosis]:
-        """What is in the elements, a :class:`Diagnosis` for each tensor. Blocks.
+        """Counts infs, NaNs, zeros and subnormals, a :class:`Diagnosis` for each tensor. Blocks.
 
         `histogram` fills in :attr:`Diagnosis.histogram`.
         """
-        found = self._looked_at()
-        return [_diagnosis(found, i, name, histogram) for i, name in enumerate(self._names)]
+        found, bins = self._looked_at(), range(EXPONENT_BINS if histogram else 0)
+        return [Diagnosis(**_fields.tensor_diagnosis_of(found.get(i)), name=name,
+                          histogram=tuple(found.histogram(i, b) for b in bins)) for i, name in enumerate(self._names)]
 
     def recommend_scale(self, current_scale: float, *, dtype: object = None) -> Recommendation:
         """Recommends a loss scale for these gradients, which were taken at `current_scale`. Blocks.
@@ -278,27 +275,20 @@ def _gradients(arrays: Any, argument: str) -> TensorList:
 
 
 def diagnose(arrays: Any, *, histogram: bool = False) -> list[Diagnosis]:
-    """Counts infs, NaNs, zeros and subnormals in each of `arrays`, which may be a TensorList. Blocks.
+    """:meth:`TensorList.diagnose` with `histogram` of `arrays`, which may be a TensorList. Blocks.
 
     Parameters of PyTorch stand for their ``.grad``, if it is not None; to look at weights pass their ``detach()``.
-    `histogram` fills in :attr:`Diagnosis.histogram`. Raises what :class:`TensorList` raises.
+    Raises what :class:`TensorList` raises.
     """
     return _gradients(arrays, "arrays").diagnose(histogram=histogram)
 
 
 def recommend_scale(grads: Any, current_scale: float, *, dtype: object = None) -> Recommendation:
-    """Recommends a loss scale from `grads`, arrays or a TensorList, taken at `current_scale`. Blocks.
+    """:meth:`TensorList.recommend_scale` of `grads`, arrays or a TensorList, with `current_scale` and `dtype`. Blocks.
 
-    Parameters of PyTorch stand for their ``.grad``, if it is not None. `dtype` is that of
-    :meth:`TensorList.recommend_scale`.
+    Parameters of PyTorch stand for their ``.grad``, if it is not None.
     """
     return _gradients(grads, "grads").recommend_scale(current_scale, dtype=dtype)
-
-
-def _diagnosis(all_found: Any, index: int, name: str | None, histogram: bool) -> Diagnosis:
-    found = all_found.get(index)
-    bins = tuple(all_found.histogram(index, b) for b in range(EXPONENT_BINS)) if histogram else ()
-    return Diagnosis(**_fields.tensor_diagnosis_of(found), name=name, histogram=bins)
 
 
 def native_tensor(tensor: Any, owner: Any, device: str, like: Tensor) -> Tensor:

@@ -22,7 +22,6 @@ def is_torch(array: Any) -> bool:
 
 
 def is_plain(array: Any) -> bool:
-    """Whether it is a tensor or parameter itself, not of a subclass that may keep its elements elsewhere."""
     return is_plain_class(type(array))
 
 
@@ -86,14 +85,16 @@ def look(array: Any, argument: str, writable: bool) -> Tensor:
 def require_storage(array: Any, argument: str) -> None:
     """ValueError for a plain dense tensor whose storage was freed, which PyTorch itself reads without looking."""
     if array.numel() and array.is_contiguous() and not has_storage(array):
-        needed = (array.storage_offset() + array.numel()) * array.element_size()
         raise ValueError(f"{argument} was freed or resized: its storage has {array.untyped_storage().nbytes()} bytes,"
-                         f" but it needs {needed}")
+                         f" but it needs {_needed(array)}")
 
 
 def has_storage(tensor: Any) -> bool:
-    needed = (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
-    return bool(tensor.untyped_storage().nbytes() >= needed)
+    return bool(tensor.untyped_storage().nbytes() >= _needed(tensor))
+
+
+def _needed(tensor: Any) -> int:
+    return int((tensor.storage_offset() + tensor.numel()) * tensor.element_size())
 
 
 def moved(tensor: Tensor) -> Any | None:
@@ -117,14 +118,12 @@ def is_orphan(tensor: Tensor) -> bool:
 
 
 def _holders(tensor: Any) -> int:
-    torch: Any = sys.modules["torch"]
-    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))
+    return int(sys.modules["torch"]._C._storage_Use_Count(tensor.untyped_storage()._cdata))
 
 
 @functools.cache
 def _holders_of_one() -> int:
-    torch: Any = sys.modules["torch"]
-    return _holders(torch.empty(1))
+    return _holders(sys.modules["torch"].empty(1))
 
 
 def mark_written(tensors: Iterable[Tensor]) -> None:

@@ -24,14 +24,13 @@ def is_torch_state(state_dict: Mapping[str, Any]) -> bool:
 
 
 def to_torch(optimizer: Optimizer) -> dict[str, Any]:
-    """The state as ``load_state_dict`` of the optimizer of this name in ``torch.optim`` takes it."""
     import torch  # type: ignore[import-not-found, unused-ignore]
 
     kind = _kind(optimizer)
     arrays = checkpoint.save(optimizer, full=True)
     counts = optimizer.tensor_steps
     state: dict[int, dict[str, Any]] = {}
-    slots = [slot for slot in optimizer._codes() if slot not in (EMA, REMAINDER)]
+    slots = _slots(optimizer)
     for index, (name, steps) in enumerate(zip(optimizer.names, counts, strict=True)):
         entry: dict[str, Any] = {} if kind == "SGD" else {"step": torch.tensor(float(steps))}
         for slot in slots:
@@ -66,7 +65,7 @@ def from_torch(optimizer: Optimizer, state_dict: Mapping[str, Any], rename: Rena
     groups = []
     arrays: dict[str, Any] = {}
     steps: dict[str, int] = {}
-    slots = [slot for slot in optimizer._codes() if slot not in (EMA, REMAINDER)]
+    slots = _slots(optimizer)
     names = _names(optimizer, state_dict["param_groups"], rename)
     for number, group in enumerate(state_dict["param_groups"]):
         _require_kind(optimizer, group, f"state_dict['param_groups'][{number}]")
@@ -102,6 +101,10 @@ def _kind(optimizer: Optimizer) -> str:
     if not hasattr(torch.optim, kind):
         raise InvalidArgumentError(f"torch.optim has no {kind}")
     return kind
+
+
+def _slots(optimizer: Optimizer) -> list[str]:
+    return [slot for slot in optimizer._codes() if slot not in (EMA, REMAINDER)]
 
 
 def _needed(optimizer: Optimizer) -> list[str]:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nested collections of arrays as named leaves, and the pairing of two of them by name, never by position of a key.
 
-For everything here that takes several collections that belong together: parameters, gradients, copies, state and
-checkpoints, in :mod:`.optim` as in :mod:`.jax`, where leaves may be tracers.
+In :mod:`.jax` leaves may be tracers.
 
 A leaf's name joins the keys that lead to it with dots: ``{"layer": {"w": x}}`` has ``layer.w``. Items of sequences are
 called by their index, so two sequences are paired by position and two mappings by key, in whatever order. Its path is
@@ -56,10 +55,10 @@ def flatten(tree: Any, argument: str, *, is_leaf: Callable[[Any], bool] | None =
     _walk(_top(tree, argument, is_leaf), (), "", found, is_leaf, none_is_leaf)
     seen: dict[str, int] = {}
     for index, name in enumerate(found.names):
-        if name in seen:
-            raise InvalidArgumentError(f"{found.label(seen[name])} and {found.label(index)} have the same name,"
-                                       f" {name!r}; rename one")
-        seen[name] = index
+        first = seen.setdefault(name, index)
+        if first != index:
+            raise InvalidArgumentError(f"{found.label(first)} and {found.label(index)} have the same name, {name!r};"
+                                       " rename one")
     return found
 
 
@@ -117,19 +116,17 @@ def is_mapping(value: Any) -> bool:
 
 
 def _top(tree: Any, argument: str, is_leaf: Callable[[Any], bool] | None) -> Any:
-    if (is_leaf is not None and is_leaf(tree)) or _children(tree) is not None:
-        pairs = tree
-    else:
+    if not (is_leaf is not None and is_leaf(tree)) and _children(tree) is None:
         if isinstance(tree, (set, frozenset)):
             raise TypeError(f"{argument} is a {type(tree).__name__}, which has no order; pass a mapping or a list")
         if isinstance(tree, (str, bytes)) or not hasattr(tree, "__iter__"):
             return tree
-        pairs = tree = list(tree)
-    if isinstance(pairs, (list, tuple)) and pairs and all(
-            isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in pairs):
-        if len({name for name, _ in pairs}) < len(pairs):
+        tree = list(tree)
+    if isinstance(tree, (list, tuple)) and tree and all(
+            isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in tree):
+        if len({name for name, _ in tree}) < len(tree):
             raise InvalidArgumentError(f"{argument} has two entries of the same name")
-        return dict(pairs)
+        return dict(tree)
     return tree
 
 
@@ -185,6 +182,5 @@ def _registered(key: Any, child: Any) -> _Child:
     return str(key), f"[{key}]", True, child
 
 
-def _some(names: Sequence[str], most: int = 6) -> str:
-    shown = ", ".join(repr(name) for name in names[:most])
-    return shown + (f", ... ({len(names)})" if len(names) > most else "")
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:6])) + (f", ... ({len(names)})" if len(names) > 6 else "")

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 from .. import hyper
 from .._native import integer, native
-from ..formats import GROUPED, REMAINDER, SCALE, STORED, codes_of
+from ..formats import GROUPED, REMAINDER, SCALE, STORED, codes_of, groups_shape
 from . import _handlers
-from ._shards import groups_shape
 from ._trees import flattened, paired, require_floating
 from ._untyped import jax, jnp
 
 _SLOTS = ("exp_avg", "exp_avg_sq")
 _DTYPES = {native.BF16: "bfloat16", native.FP32: "float32", **STORED}
+_STATIC = {"static": True}
 
 
 class AdamWState(NamedTuple):
@@ -27,6 +27,7 @@ class AdamWState(NamedTuple):
     exp_avg_sq: Any
 
 
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class SmallAdamWState:
     """The same in 16 or 8 bits, and what split masters have beyond 16-bit parameters (docs/state.md).
@@ -42,13 +43,9 @@ class SmallAdamWState:
     exp_avg_scale: Any
     exp_avg_sq_scale: Any
     remainder: Any
-    state: str
-    master: str | None
-    seed: int
-
-
-jax.tree_util.register_dataclass(SmallAdamWState, meta_fields=("state", "master", "seed"), data_fields=(
-    "step", "exp_avg", "exp_avg_sq", "exp_avg_scale", "exp_avg_sq_scale", "remainder"))
+    state: str = dataclasses.field(metadata=_STATIC)
+    master: str | None = dataclasses.field(metadata=_STATIC)
+    seed: int = dataclasses.field(metadata=_STATIC)
 
 
 def _codes(state: str, master: str | None) -> dict[str, int]:
@@ -78,21 +75,18 @@ def adamw_init(params: Any, *, state: str = "fp32", master: str | None = None, s
     require_floating("params", params)
     step = jnp.zeros((), jnp.int32)
 
-    def zeros(dtype: Any = None, groups: bool = False) -> Any:
-        def zero(p: Any) -> Any:
-            own = jnp.promote_types(jnp.result_type(p), jnp.float32) if dtype is None else dtype
-            found = jnp.zeros_like(p, own)
-            # Of the parameter, in whose shards it lies then.
-            return _handlers.groups_like(found) if groups else found
-
-        return jax.tree_util.tree_map(zero, params)
+    def zeros(dtype: Any = None) -> Any:
+        return jax.tree_util.tree_map(lambda p: jnp.zeros_like(p, dtype or jnp.promote_types(
+            jnp.result_type(p), jnp.float32)), params)
 
     codes = _codes(state, master)
     if state == "fp32" and master is None:
         return AdamWState(step, zeros(), zeros())
     _require_narrow(params, master)
     slots = {slot: zeros(_DTYPES[code]) for slot, code in codes.items()}
-    scales = {slot + SCALE: zeros("uint8", True) if codes[slot] in GROUPED else None for slot in _SLOTS}
+    # Of the parameters, in whose shards they lie then.
+    scales = {slot + SCALE: jax.tree_util.tree_map(_handlers.groups_like, zeros("uint8")) if codes[slot] in GROUPED
+              else None for slot in _SLOTS}
     return SmallAdamWState(step=step, **{REMAINDER: None, **slots, **scales}, state=state, master=master,
                            seed=integer("seed", seed, 0, 2**53))
 
@@ -113,9 +107,9 @@ def adamw(params: Any, grads: Any, state: Any, *, lr: Any = 1e-3, betas: tuple[f
     """
     if not isinstance(betas, (tuple, list)) or len(betas) != 2:
         raise TypeError(f"betas is {betas!r}; it must be two numbers")
-    options: dict[str, Any] = {
-        "beta1": _handlers.fixed("betas[0]", betas[0]), "beta2": _handlers.fixed("betas[1]", betas[1]),
-        "eps": _handlers.fixed("eps", eps), "weight_decay": _handlers.fixed("weight_decay", weight_decay)}
+    fixed = _handlers.fixed
+    options: dict[str, Any] = dict(beta1=fixed("betas[0]", betas[0]), beta2=fixed("betas[1]", betas[1]),
+                                   eps=fixed("eps", eps), weight_decay=fixed("weight_decay", weight_decay))
     leaves, tree = flattened("params", params)
     gradients, found = paired("grads", grads, params), _handlers.word("found_inf", found_inf)
     options.update(lr=lr, inv_scale=inv_scale, found_inf=found, steps=state.step)

@@ -18,8 +18,8 @@ import numpy as np  # type: ignore[import-not-found, unused-ignore]
 from .._native import native, real
 from ..build import PACKAGE
 from ..errors import InvalidArgumentError
-from ..formats import GROUPED, groups_of
-from ._shards import alike, groups_shape, per_shard
+from ..formats import GROUPED, groups_of, groups_shape
+from ._shards import alike, per_shard
 from ._untyped import jax, jnp
 
 NAMES = ("gradscaler_unscale_check", "gradscaler_update_scale", "gradscaler_step", "gradscaler_convert")
@@ -195,7 +195,7 @@ def convert(source: Any, scales: Any, weights: Any, code: int, target: int, dtyp
     """
     given = [array for array in (source, scales, weights) if array is not None]
     found = _convert(code, target, jnp.dtype(dtype).name, scales is not None, weights is not None)(*given)
-    return (found[0], found[1]) if target in GROUPED else (found[0], None)
+    return found[0], found[1] if target in GROUPED else None
 
 
 @functools.lru_cache(maxsize=256)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,7 +14,7 @@ from . import _handlers
 from ._policy import update as update_by_policy
 from ._shards import vary
 from ._trees import flattened
-from ._untyped import jax, jnp, optional
+from ._untyped import jax, jnp
 
 # What nothing inside of a compiled function can do.
 _HOST_ONLY = {
@@ -41,10 +42,10 @@ def unscale_check(grads: Any, inv_scale: Any, found_inf: Any = 0.0) -> tuple[Any
 
 def update_scale(scale: Any, growth_tracker: Any, found_inf: Any, *, growth_factor: float = 2.0,
                  backoff_factor: float = 0.5, growth_interval: int = 2000) -> tuple[Any, Any]:
-    """The next `scale` (float32) and `growth_tracker` (int32), by PyTorch's rule.
+    """The next `scale` (float32) and `growth_tracker` (int32), by the rule of :func:`gradscaler.ops.update_scale`.
 
-    If `found_inf` is not 0 the scale is multiplied by `backoff_factor`, else by `growth_factor` at every
-    `growth_interval` clean steps. These three are Python numbers, fixed at compilation; the others may be traced.
+    `growth_factor`, `backoff_factor` and `growth_interval` are Python numbers, fixed at compilation; `found_inf` and
+    the others may be traced.
     """
     return _handlers.update_scale(scale, growth_tracker, found_inf, growth_factor, backoff_factor, growth_interval)
 
@@ -86,8 +87,8 @@ class DynamicScale:
         for name, instead in _HOST_ONLY.items():
             if name in policy:
                 raise TypeError(f"DynamicScale takes no {name}: {instead}")
-        given = {"init_scale": init_scale, "growth_factor": growth_factor, "backoff_factor": backoff_factor,
-                 "growth_interval": growth_interval}
+        given = dict(init_scale=init_scale, growth_factor=growth_factor, backoff_factor=backoff_factor,
+                     growth_interval=growth_interval)
         policy.update({name: value for name, value in given.items() if value is not None})
         options = _policy.preset_options(preset)
         _policy.apply(options, policy)
@@ -172,8 +173,9 @@ def _is_pytorchs(options: dict[str, Any]) -> bool:
 
 def _register_with_flax() -> None:
     """flax.serialization then saves and restores what is traced, as it does for its own DynamicScale."""
-    serialization = optional("flax.serialization")
-    if serialization is None:
+    try:
+        serialization: Any = importlib.import_module("flax.serialization")
+    except ImportError:
         return
     names = ("scale", "growth_tracker", "counters")
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ..formats import GROUP, groups_of
+from ..formats import GROUP, groups_axis
 from ._untyped import custom_partitioning, jax, jnp
 
 #: For each operand or result the number of the leaf whose shape and shards it has; None for a word. ~number is an array
@@ -21,23 +21,9 @@ from ._untyped import custom_partitioning, jax, jnp
 Leaves = tuple[int | None, ...]
 
 
-def groups_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of an array with one element for each group of 32 of an array, in the order of memory.
-
-    It has the leading dimensions of the array as far as the rest is a multiple of 32, and is sharded as these are.
-    """
-    axis = _groups_axis(shape)
-    return (groups_of(math.prod(shape)),) if axis is None else (*shape[:axis], math.prod(shape[axis:]) // GROUP)
-
-
-def _groups_axis(shape: tuple[int, ...]) -> int | None:
-    """The last dimension from which on the rest is a multiple of 32."""
-    return next((axis for axis in reversed(range(len(shape))) if math.prod(shape[axis:]) % GROUP == 0), None)
-
-
 def _grouped(mesh: Any, sharding: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
     """The sharding of a leaf with groups, all of whose elements have to lie on one device, and that of the groups."""
-    axis = _groups_axis(shape)
+    axis = groups_axis(shape)
     found = [*sharding.spec, *[None] * (len(shape) - len(sharding.spec))]
     if axis is None:
         found, groups = [None] * len(shape), [None]
@@ -70,12 +56,9 @@ def per_shard(body: Callable[..., Sequence[Any]], operands: Leaves, results: Lea
         return [found[leaf] for leaf in results], tuple(found[leaf] for leaf in operands)
 
     def infer(mesh: Any, arg_shapes: Any, result_shape: Any) -> Any:
-        del result_shape
         return shardings(mesh, arg_shapes)[0]
 
     def partition(mesh: Any, arg_shapes: Any, result_shape: Any) -> Any:
-        del result_shape
-
         def shard(*arrays: Any) -> list[Any]:
             return [jax.lax.pmax(array, mesh.axis_names) if leaf is None else array
                     for array, leaf in zip(body(*arrays), results, strict=True)]
@@ -94,7 +77,7 @@ def per_shard(body: Callable[..., Sequence[Any]], operands: Leaves, results: Lea
             names = [f"{own}d{d}" for d in range(len(found.shape))]
             if leaf < 0:
                 names[-1:] = [own + "g"]
-            elif leaf in grouped and _groups_axis(tuple(found.shape)) == len(names) - 1 and (
+            elif leaf in grouped and groups_axis(tuple(found.shape)) == len(names) - 1 and (
                     found.shape[-1] // GROUP % mesh.size == 0):
                 sizes[own + "e"] = GROUP
                 names[-1] = f"({own}g {own}e)"

@@ -50,8 +50,6 @@ def require_floating(name: str, tree: Any, only: Any = None) -> trees.Leaves:
         if not isinstance(leaf, (*_ARRAYS, int, float, complex)) and not hasattr(leaf, "dtype"):
             raise TypeError(f"{leaves.label(i)} is {type(leaf).__name__}; it must be an array or a number")
         dtype = str(jnp.result_type(leaf))
-        if only is not None and dtype != only:
-            raise TypeError(f"{leaves.label(i)} has dtype {dtype}; it must be {only}")
-        if only is None and dtype not in DTYPES:
-            raise TypeError(f"{leaves.label(i)} has dtype {dtype}; it must be one of {', '.join(DTYPES)}")
+        if dtype not in (DTYPES if only is None else (only,)):
+            raise TypeError(f"{leaves.label(i)} has dtype {dtype}; it must be {only or 'one of ' + ', '.join(DTYPES)}")
     return leaves

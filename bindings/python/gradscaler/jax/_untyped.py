@@ -9,10 +9,3 @@ from typing import Any
 jax: Any = importlib.import_module("jax")
 jnp: Any = importlib.import_module("jax.numpy")
 custom_partitioning: Any = importlib.import_module("jax.experimental.custom_partitioning").custom_partitioning
-
-
-def optional(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        return None

@@ -7,7 +7,8 @@ optax's, in the middle of a run too. ``update`` takes two more arguments, which 
 0, the state stays as it is and the updates leave every parameter as it is, bit for bit; gradients that are still scaled
 are multiplied by `inv_scale` first.
 
-Wrappers of optax have state that `found_inf` does not stop: wrap the whole in :func:`skip_if_found_inf`.
+Of ``scale_by_adam`` and the like, for your own chain, the updates are 0 where `found_inf` is not 0. Wrappers of optax
+have state that `found_inf` does not stop: wrap the whole in :func:`skip_if_found_inf`.
 
 LARS, NovoGrad and Schedule-Free do optax's own operations, with float32 in the place of 16 bits: a handler for their
 mean of gradients would cost passes that XLA saves. Evaluate Schedule-Free's parameters by
@@ -41,7 +42,14 @@ _NO_WARMUP = 1000.0
 
 def sgd(learning_rate: Any, momentum: float | None = None, nesterov: bool = False) -> Any:
     """As ``optax.sgd``."""
-    return _chain(learning_rate, _unscaled() if momentum is None else trace(momentum, nesterov))
+    if momentum is not None:
+        return _chain(learning_rate, trace(momentum, nesterov))
+
+    # The multiplication alone, which XLA joins with what follows.
+    def update(updates: Any, state: Any, found_inf: Any, inv_scale: Any) -> tuple[Any, Any]:
+        return _multiplied(updates, found_inf, inv_scale), state
+
+    return _chain(learning_rate, _transformation(lambda params: optax.EmptyState(), update))
 
 
 def adam(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Any:
@@ -107,16 +115,14 @@ def adadelta(learning_rate: Any, rho: float = 0.9, eps: float = 1e-6) -> Any:
 
 def adamax(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Any:
     """As ``optax.adamax``."""
-    scaled = _scale_by("ADAMAX", optax.ScaleByAdamState, ("mu", "nu"), b1=b1, b2=b2, eps=eps)
-    return _chain(learning_rate, scaled)
+    return _chain(learning_rate, _scale_by("ADAMAX", optax.ScaleByAdamState, ("mu", "nu"), b1=b1, b2=b2, eps=eps))
 
 
 def adabelief(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-16, eps_root: float = 1e-16
               ) -> Any:
     """As ``optax.adabelief``."""
-    scaled = _scale_by("ADABELIEF", optax.ScaleByBeliefState, ("mu", "nu"), b1=b1, b2=b2, eps=eps,
-                       eps_root=eps_root)
-    return _chain(learning_rate, scaled)
+    return _chain(learning_rate, _scale_by("ADABELIEF", optax.ScaleByBeliefState, ("mu", "nu"), b1=b1, b2=b2, eps=eps,
+                                           eps_root=eps_root))
 
 
 def ademamix(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, b3: float = 0.9999, alpha: float = 5.0,
@@ -186,19 +192,19 @@ schedule_free_sgd = _of_optax(_contrib.schedule_free_sgd)
 
 
 def scale_by_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, *, nesterov: bool = False) -> Any:
-    """As ``optax.scale_by_adam``, for your own chain; the updates are 0 where `found_inf` is not 0."""
+    """As ``optax.scale_by_adam``, for your own chain."""
     options: dict[str, Any] = {"momentum_decay": _NO_WARMUP} if nesterov else {}
     return _scale_by("NADAM" if nesterov else "ADAM", optax.ScaleByAdamState, ("mu", "nu"), b1=b1, b2=b2, eps=eps,
                      **options)
 
 
 def scale_by_lion(b1: float = 0.9, b2: float = 0.99) -> Any:
-    """As ``optax.scale_by_lion``, for your own chain; the updates are 0 where `found_inf` is not 0."""
+    """As ``optax.scale_by_lion``, for your own chain."""
     return _scale_by("LION", optax.ScaleByLionState, ("mu",), b1=b1, b2=b2)
 
 
 def scale_by_rss(initial_accumulator_value: float = 0.1, eps: float = 1e-7) -> Any:
-    """As ``optax.scale_by_rss``, for your own chain; the updates are 0 where `found_inf` is not 0.
+    """As ``optax.scale_by_rss``, for your own chain.
 
     `eps`, which stands under the root, is in the state from the beginning: the sum of squares starts at
     ``initial_accumulator_value + eps``, and a state made by optax goes on without it.
@@ -208,7 +214,7 @@ def scale_by_rss(initial_accumulator_value: float = 0.1, eps: float = 1e-7) -> A
 
 
 def trace(decay: float, nesterov: bool = False) -> Any:
-    """As ``optax.trace``, for your own chain; the updates are 0 where `found_inf` is not 0."""
+    """As ``optax.trace``, for your own chain."""
     momentum = _fixed(decay=decay)["decay"]
     if momentum != 0.0:
         return _scale_by("SGD", optax.TraceState, ("trace",), nesterov=nesterov, momentum=momentum)
@@ -216,18 +222,15 @@ def trace(decay: float, nesterov: bool = False) -> Any:
     # The library's SGD has no state then.
     def update(updates: Any, state: Any, found_inf: Any, inv_scale: Any) -> tuple[Any, Any]:
         updates = _multiplied(updates, found_inf, inv_scale)
-        return updates, optax.TraceState(jax.tree_util.tree_map(
-            lambda old, new: jnp.where(found_inf == 0, new, old), state.trace, updates))
+        return updates, optax.TraceState(_where(found_inf == 0, updates, state.trace))
 
     return _transformation(lambda params: optax.TraceState(_filled(params, 0.0)), update)
 
 
 def _scale_by(kind: str, made: Any, slots: tuple[str, ...], *, start: float = 0.0, nesterov: bool = False,
               **numbers: Any) -> Any:
-    """An optimizer of the library whose state is of optax's class `made`: slots in the library's order, and counts.
-
-    `start` is what the state begins with. Numbers are the library's options, but named as in optax.
-    """
+    """An optimizer of the library whose state is of optax's class `made`: slots in the library's order, which begin
+    with `start`, and counts. `numbers` are the library's options, but named as in optax."""
     options = {name.replace("b", "beta") if name in ("b1", "b2", "b3") else name: value
                for name, value in _fixed(**numbers).items()}
     counts = [name for name in made._fields if name not in slots]
@@ -241,21 +244,13 @@ def _scale_by(kind: str, made: Any, slots: tuple[str, ...], *, start: float = 0.
         before = [paired(f"state.{name}", getattr(state, name), updates, "updates") for name in slots]
         added, after = _handlers.direction(kind, leaves, before, inv_scale=inv_scale, found_inf=found_inf,
                                            steps=state.count if counts else 0, nesterov=nesterov, **options)
-        counted = {name: jnp.where(found_inf == 0, optax.safe_int32_increment(count), count)
-                   for name, count in ((name, getattr(state, name)) for name in counts)}
-        stepped = {name: jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(getattr(state, name)), slot)
-                   for name, slot in zip(slots, after, strict=True)}
-        return jax.tree_util.tree_unflatten(tree, [-array for array in added]), made(**counted, **stepped)
+        found = {name: jnp.where(found_inf == 0, optax.safe_int32_increment(getattr(state, name)), getattr(state, name))
+                 for name in counts}
+        for name, slot in zip(slots, after, strict=True):
+            found[name] = jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(getattr(state, name)), slot)
+        return jax.tree_util.tree_unflatten(tree, [-array for array in added]), made(**found)
 
     return _transformation(init, update)
-
-
-def _unscaled() -> Any:
-    """Plain SGD: the multiplication alone, which XLA joins with what follows."""
-    def update(updates: Any, state: Any, found_inf: Any, inv_scale: Any) -> tuple[Any, Any]:
-        return _multiplied(updates, found_inf, inv_scale), state
-
-    return _transformation(lambda params: optax.EmptyState(), update)
 
 
 def _multiplied(updates: Any, found_inf: Any, inv_scale: Any) -> Any:
@@ -266,7 +261,6 @@ def _multiplied(updates: Any, found_inf: Any, inv_scale: Any) -> Any:
 def _transformation(init: Callable[[Any], Any], update: Callable[..., tuple[Any, Any]]) -> Any:
     def with_words(updates: Any, state: Any, params: Any = None, *, found_inf: Any = 0.0, inv_scale: Any = 1.0,
                    **others: Any) -> tuple[Any, Any]:
-        del params, others
         return update(updates, state, _handlers.word("found_inf", found_inf), _handlers.word("inv_scale", inv_scale))
 
     return optax.GradientTransformationExtraArgs(init, with_words)

@@ -53,25 +53,11 @@ class Totals:
     norm: float | None = None
 
 
-class Checker:
-    """Makes checks, with a native scaler for each device that keeps nothing from one check to the next."""
-
-    def __init__(self) -> None:
-        self._scalers: dict[str, Any] = {}
-
-    def scaler(self, context: Context) -> Any:
-        found = self._scalers.get(context.device)
-        if found is None:
-            options = native.ScalerOptions()
-            options.history_capacity = 0
-            found = self._scalers[context.device] = native.Scaler(context._handle, options)
-        return found
-
-
 class Check:
-    def __init__(self, checker: Checker, plans: Sequence[Plan], scale: Any) -> None:
-        """`scale` is a tensor, or None for gradients that are unscaled."""
-        self._checker = checker
+    def __init__(self, scalers: dict[str, Any], plans: Sequence[Plan], scale: Any) -> None:
+        """`scalers` are native ones by device, made here, which keep nothing from one check to the next. `scale` is a
+        tensor, or None for gradients that are unscaled."""
+        self._scalers = scalers
         self._plans = list(plans)
         # On a CUDA device it is not known here, and the norm is divided by it later.
         host_scale = float(scale) if scale is not None and scale.device.type == "cpu" else None
@@ -86,13 +72,17 @@ class Check:
         #: A number where it is known here, else a tensor: each operation on a tensor of one element costs microseconds.
         self._squares: list[Any] = []
         overflowed: list[str] = []
-        for plan in {plan.context.device: plan for plan in plans}.values():
+        for device, plan in {plan.context.device: plan for plan in plans}.items():
+            if device not in scalers:
+                options = native.ScalerOptions()
+                options.history_capacity = 0
+                scalers[device] = native.Scaler(plan.context._handle, options)
             # In the stream of the check, which has to see it.
             known = 1.0 if host_scale is None or self.scale_underflow else host_scale
-            checker.scaler(plan.context).set_scale(known, plan.stream)
+            scalers[device].set_scale(known, plan.stream)
         for plan in plans:
-            scaler, stream = checker.scaler(plan.context), plan.stream
-            scaler.check(plan.grads, stream)
+            scaler = scalers[plan.context.device]
+            scaler.check(plan.grads, plan.stream)
             # What was found stays readable, and the list may be pointed elsewhere.
             scaler.discard(plan.grads)
             state = native.DeviceState()
@@ -126,14 +116,13 @@ class Check:
 
     def totals(self) -> Totals:
         """What was found. Blocks on a CUDA device."""
-        if self.scale_underflow:
-            # Nothing can be said of the gradients but which are inf or NaN.
-            found = Totals()
-        else:
-            found = Totals(amax=0.0, norm=float(self.norm()) if self._plans else 0.0)
+        found = Totals()
+        # Else nothing can be said of the gradients but which are inf or NaN.
+        if not self.scale_underflow:
+            found.amax, found.norm = 0.0, float(self.norm()) if self._plans else 0.0
         for plan in self._plans:
             one = native.Report()
-            self._checker.scaler(plan.context).get_report(plan.grads, one, plan.stream)
+            self._scalers[plan.context.device].get_report(plan.grads, one, plan.stream)
             found.inf_count += one.inf_count
             found.nan_count += one.nan_count
             if found.amax is not None:
@@ -184,7 +173,7 @@ def _over_ranks(square: Any, shards: Sequence[Any]) -> Any:
 
 def _overflowed(plan: Plan) -> list[str]:
     found = plan.grads.diagnose(plan.stream)
-    entries = [found.get(index) for index in range(len(plan.labels))]
+    entries = map(found.get, range(len(plan.labels)))
     return [label for label, entry in zip(plan.labels, entries, strict=True) if entry.inf_count or entry.nan_count]
 
 

@@ -2,8 +2,8 @@
 """State in 16 and 8 bits as tensors of PyTorch. Every conversion is the library's; here is where the tensors lie.
 
 A slot in codes has two tensors: `exp_avg` in the parameter's shape and order, and `exp_avg_scale` with a byte for each
-32 elements in the order of memory. `remainder` is what split masters have beyond their weights. Codes that PyTorch has
-no dtype for are integers. Of a DTensor each rank has the codes and scales of its shard.
+32 elements in the order of memory. Codes that PyTorch has no dtype for are integers. Of a DTensor each rank has the
+codes and scales of its shard.
 """
 
 from __future__ import annotations
@@ -18,10 +18,24 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from .. import hyper
 from .._enums import SLOTS
 from .._native import native
-from ..formats import EMA, GROUP, GROUPED, REMAINDER, SCALE, STORED, groups_of, held_code, numbers_of, state_array
+from ..formats import (
+    EMA,
+    GROUP,
+    GROUPED,
+    REMAINDER,
+    SCALE,
+    STORED,
+    groups_axis,
+    groups_of,
+    groups_shape,
+    held_code,
+    numbers_of,
+    state_array,
+)
+from ..memory import DTYPE_NAMES, DTYPES
 from ._seen import is_in_order
 from ._shards import dtensor, is_dtensor, local
-from ._threads import context_of
+from ._threads import context_of, stream_of
 
 #: The fp32 master of a 16-bit parameter.
 MASTER = "master_param"
@@ -29,8 +43,9 @@ MASTER = "master_param"
 FORMAT_KEYS = ("state", "master", "ema_decay", "ema_warmup")
 #: Dtypes that have masters.
 NARROW = (torch.float16, torch.bfloat16)
-_DTYPES = {native.FP16: torch.float16, native.BF16: torch.bfloat16, native.FP32: torch.float32,
-           **{code: getattr(torch, name) for code, name in STORED.items()}}
+#: The library's codes of PyTorch's dtypes.
+CODES = {getattr(torch, name): code for name, code in DTYPES.items()}
+_DTYPES = {code: getattr(torch, name) for code, name in {**DTYPE_NAMES, **STORED}.items()}
 # Numbers per tensor of a slot that has more than one.
 _NUMBERS = {"average": 2}
 
@@ -58,6 +73,11 @@ def counter(steps: float) -> Any:
                         device="cpu")
 
 
+def wide(p: Any) -> Any:
+    """The dtype of the full state of a parameter."""
+    return torch.float64 if p.dtype == torch.float64 else torch.float32
+
+
 def all_names(kind: int) -> set[str]:
     return {MASTER, REMAINDER, EMA, *SLOTS[kind], *(slot + SCALE for slot in SLOTS[kind])}
 
@@ -67,10 +87,9 @@ def fresh(p: Any, slot: str, code: int, value: float = 0.0) -> dict[str, Any]:
     if code == native.FP64:  # numbers per tensor
         return {slot: torch.zeros(_NUMBERS.get(slot, 1), dtype=torch.float64, device=local(p).device)}
     if code == native.FP32:
-        dtype = torch.float64 if p.dtype == torch.float64 else torch.float32
         # Of zeros, which take half the time of other values.
-        return {slot: torch.full_like(p, value, dtype=dtype, requires_grad=False) if value else
-                torch.zeros_like(p, dtype=dtype, requires_grad=False)}
+        return {slot: torch.full_like(p, value, dtype=wide(p), requires_grad=False) if value else
+                torch.zeros_like(p, dtype=wide(p), requires_grad=False)}
     if value != 0.0:
         return _encoded(p, slot, code, torch.full_like(p, value, dtype=torch.float32, requires_grad=False))
     found = {slot: torch.zeros_like(p, dtype=_DTYPES[code], requires_grad=False)}
@@ -107,20 +126,16 @@ def _fit_master(entry: dict[str, Any], p: Any, kind: int, code: int | None, has_
     if code is None:
         entry.pop(REMAINDER, None)
         if held is not None and has_master and entry.get(MASTER) is None:
-            entry[MASTER] = torch.empty_like(p, dtype=torch.float32, requires_grad=False)
-            _convert(_in_order(held, p), own, None, entry[MASTER], native.FP32, None, p)
+            entry[MASTER] = _converted(_in_order(held, p), own, None, p, native.FP32, p)
         return
     master = entry.pop(MASTER, None)
     if master is not None:
-        held, entry[REMAINDER] = fitted(master, p), torch.empty_like(p, dtype=_DTYPES[code], requires_grad=False)
-        _convert(held, native.FP32, None, entry[REMAINDER], code, None, p)
+        entry[REMAINDER] = _converted(fitted(master, p), native.FP32, None, p, code, p)
     elif held is None:
         entry.update(fresh(p, REMAINDER, code))
     else:
-        entry[REMAINDER] = _in_order(held, p)
-        if own != code:
-            held, entry[REMAINDER] = entry[REMAINDER], torch.empty_like(p, dtype=_DTYPES[code], requires_grad=False)
-            _convert(held, own, None, entry[REMAINDER], code, None)
+        held = _in_order(held, p)
+        entry[REMAINDER] = held if own == code else _converted(held, own, None, p, code)
 
 
 def fitted(value: Any, p: Any) -> Any:
@@ -160,9 +175,7 @@ def _decoded(entry: Mapping[str, Any], slot: str, kind: int, label: str) -> Any:
     if scales.dtype != torch.uint8 or local(scales).numel() < needed or not local(scales).is_contiguous():
         raise ValueError(f"{label}'s state {name!r} is {local(scales).numel()} x {scales.dtype}; it must be a"
                          f" contiguous uint8 tensor of {needed} scales")
-    full = torch.empty_like(value, dtype=torch.float32)
-    _convert(value, _held_code(entry, slot, kind), scales, full, native.FP32, None)
-    return full
+    return _converted(value, _held_code(entry, slot, kind), scales, value, native.FP32)
 
 
 def _encoded(p: Any, slot: str, code: int, values: Any) -> dict[str, Any]:
@@ -171,15 +184,19 @@ def _encoded(p: Any, slot: str, code: int, values: Any) -> dict[str, Any]:
     return found
 
 
+def _converted(source: Any, source_code: int, scales: Any, like: Any, code: int, weights: Any = None) -> Any:
+    found = torch.empty_like(like, dtype=_DTYPES[code], requires_grad=False)
+    _convert(source, source_code, scales, found, code, None, weights)
+    return found
+
+
 def _convert(source: Any, source_code: int, source_scales: Any, target: Any, target_code: int, target_scales: Any,
              weights: Any = None) -> None:
     """Converts one tensor, or one shard; they are in one order."""
-    context: Any = context_of("cpu" if local(source).device.type == "cpu" else str(local(source).device))
-    stream = 0 if context.device == "cpu" else int(torch.cuda.current_stream(context.device).cuda_stream)
-    codes = {torch.float16: native.FP16, torch.bfloat16: native.BF16}
-    weight = None if weights is None else _native(weights.detach(), codes[weights.dtype], None)
+    context = context_of("cpu" if local(source).device.type == "cpu" else str(local(source).device))
+    weight = None if weights is None else _native(weights.detach(), CODES[weights.dtype], None)
     context._handle.convert_state(_native(source, source_code, source_scales), weight,
-                                  _native(target, target_code, target_scales), stream)
+                                  _native(target, target_code, target_scales), stream_of(context))
 
 
 def _native(tensor: Any, code: int, scales: Any) -> Any:
@@ -199,15 +216,13 @@ def _layout(p: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
     number of ranks has the same. Else they are flat, and each shard has its own.
     """
     shape, own = tuple(p.shape), local(p)
-    axis = next((axis for axis in reversed(range(len(shape))) if math.prod(shape[axis:]) % GROUP == 0), None)
+    axis = groups_axis(shape)
     placements = p.placements if is_dtensor(p) else ()
     sharded = [(placement.dim % len(shape), p.device_mesh.size(dim)) for dim, placement in enumerate(placements)
                if placement.is_shard()]
     if axis is not None and own.is_contiguous() and all(_keeps_groups(shape, axis, dim, ranks)
                                                         for dim, ranks in sharded):
-        own_rows, rows = own.shape[:axis], shape[:axis]
-        return ((*rows, math.prod(shape[axis:]) // GROUP), (*own_rows, math.prod(own.shape[axis:]) // GROUP),
-                placements)
+        return groups_shape(shape), (*own.shape[:axis], math.prod(own.shape[axis:]) // GROUP), placements
     largest, ranks = list(shape), 1
     for dim, count in sharded:
         largest[dim] = -(-largest[dim] // count)
@@ -288,8 +303,8 @@ def _from_flashoptim(p: Any, saved: Mapping[str, Any], master_bytes: int | None,
                 raise ValueError(f"{label}[{name!r}] must have the shape of the parameter, {tuple(p.shape)}, and"
                                  f" {groups} scales; shards are not converted")
             code = native.INT8_SOFTSIGN if value.dtype == torch.int8 else native.UINT8_SQRT
-            found[slot] = torch.empty(p.shape, dtype=torch.float32, device=value.device)
-            _convert(value.contiguous(), code, scales.to(torch.float16).contiguous(), found[slot], native.FP32, None)
+            value = value.contiguous()
+            found[slot] = _converted(value, code, scales.to(torch.float16).contiguous(), value, native.FP32)
         elif name == "error_bits" and master_bytes is not None:
             # In parts of half a unit of the weight.
             if master_bytes == 4 and value.dtype in NARROW:
@@ -317,8 +332,7 @@ def loaded(kind: int, p: Any, saved: Mapping[str, Any], master_bytes: int | None
         elif not isinstance(value, torch.Tensor):
             found[slot] = value
         elif slot in floats and value.dtype.is_floating_point and slot + SCALE not in saved:
-            dtype = torch.float64 if p.dtype == torch.float64 else torch.float32
-            found[slot] = torch.empty_like(p, dtype=dtype, requires_grad=False).copy_(value.detach())
+            found[slot] = torch.empty_like(p, dtype=wide(p), requires_grad=False).copy_(value.detach())
         else:
             # The user's own, codes, and numbers per tensor.
             found[slot] = value.detach().to(p.device, copy=True)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from ._plan import Plan, replaced
+from ._plan import Plan
 from ._seen import Looked
 
 #: Modules whose wrappers around ``step`` leave gradients alone.
@@ -97,5 +97,5 @@ def _storages(tensors: list[Any], looked: Looked, labels: list[str], suffix: str
     storages = [None if tensor is None else tensor.untyped_storage() for tensor in tensors]
     for storage, address, label in zip(storages, looked.each(), labels, strict=False):
         if address and (storage is None or not 0 <= address - storage.data_ptr() < storage.nbytes()):
-            raise replaced(label + suffix)
+            raise RuntimeError(f"{label}{suffix} was replaced by another thread during the step")
     return storages

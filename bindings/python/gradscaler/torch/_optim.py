@@ -14,7 +14,7 @@ import operator
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal, TypedDict
 
 import torch  # type: ignore[import-not-found, unused-ignore]
@@ -22,15 +22,14 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from .. import hyper, torch_memory
 from .._native import flag, integer, native, real
 from ..formats import EMA, codes_of
-from ._check import Check, Checker, StepReport, clip_factor, is_lost, product
-from ._formats import FORMAT_KEYS, MASTER, fit, format_of, loaded, require_loadable
+from ._check import Check, StepReport, clip_factor, is_lost, product
+from ._formats import CODES, FORMAT_KEYS, MASTER, fit, format_of, loaded, require_loadable
 from ._held import hold, is_alone, is_counted, is_direct, is_state_held
 from ._plan import Plan
 from ._seen import Seen, in_order
-from ._settle import Settlement, label_of, require_options
+from ._settle import Settlement, label_of, labelled, require_options
 from ._shards import is_dtensor, is_flattened, is_made_for_a_part, local, overflow_groups
 
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 #: Group keys that decide what steps together. The last two are refused.
 _STRUCTURE = ("nesterov", "amsgrad", "maximize", "momentum", "centered", "decoupled_weight_decay", "ema_decay",
               "ema_warmup", "differentiable", "capturable")
@@ -109,10 +108,10 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         self._behind = False
         self._loading: Any = None
         self._check: Check | None = None
-        self._checker = Checker()
+        self._scalers: dict[str, Any] = {}
         self._last_check: Check | None = None
-        self._has_stepped = False
-        self._last_found: Any = None
+        # found_inf of the last step; True before the first one.
+        self._last_found: Any = True
         # The versions of 16-bit parameters that have masters, after the last step.
         self._versions: dict[Any, int] = {}
         # A parameter of which FSDP1 has made this rank's part.
@@ -141,9 +140,10 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     @max_grad_norm.setter
     def max_grad_norm(self, value: float | None) -> None:
-        if value is not None and not 0.0 <= real("max_grad_norm", value) < math.inf:
+        limit = None if value is None else real("max_grad_norm", value)
+        if limit is not None and not 0.0 <= limit < math.inf:
             raise ValueError(f"max_grad_norm is {value}; it must be finite and >= 0")
-        self._max_grad_norm = None if value is None else real("max_grad_norm", value)
+        self._max_grad_norm = limit
 
     # State, as PyTorch keeps it.
 
@@ -227,11 +227,6 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         saved = [key for group in state_dict["param_groups"] for key in group["params"]]
         return list(zip(own, saved, strict=False))
 
-    def _labelled(self) -> Iterator[tuple[Any, dict[str, Any], str]]:
-        for number, group in enumerate(self.param_groups):
-            for position, p in enumerate(group["params"]):
-                yield p, group, label_of(group, number, position)
-
     def _require_loadable(self, state_dict: dict[str, Any]) -> None:
         for number, group in enumerate(state_dict["param_groups"]):
             require_options(group, f"state_dict['param_groups'][{number}]")
@@ -243,7 +238,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         entries: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         entries.update({key: value for key, value in state_dict["state"].items()
                         if key not in {saved for _, saved in pairs}})
-        labels = {p: (group, label) for p, group, label in self._labelled()}
+        labels = {p: (group, label) for p, group, label in labelled(self.param_groups)}
         # Of FlashOptim's masters.
         widths = {key: group.get("master_bytewidth") for group in state_dict["param_groups"] for key in group["params"]}
         for p, key in pairs:
@@ -292,7 +287,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
                 label = label_of(param_group, number, position)
                 if not is_dtensor(p):
                     torch_memory.require_plain(p, label)
-                if p.dtype not in _DTYPES:
+                if p.dtype not in CODES:
                     raise TypeError(f"{label} has dtype {p.dtype}; it must be float16, bfloat16, float32 or float64."
                                     " For others use torch.optim with gradscaler.torch.GradScaler")
                 if is_flattened(p):
@@ -340,14 +335,14 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             raise ValueError(f"{self._flattened} is a part of what FullyShardedDataParallel has flattened, and no norm"
                              " or inf is known here of the other ranks; use fully_shard (FSDP2), or fused=False with"
                              " ShardedGradScaler and the model's own clip_grad_norm_")
-        self._last_check, self._last_found, self._has_stepped = check, found_inf, True
+        self._last_check, self._last_found = check, found_inf
         if not self._active:
             return loss
         held = self._hold()
         inv_scale, factor = None if grad_scale is None else grad_scale.double().reciprocal(), None
         if self._max_grad_norm is not None:
             if check is None:
-                check = self._last_check = Check(self._checker, self._active, grad_scale)
+                check = self._last_check = Check(self._scalers, self._active, grad_scale)
             factor = clip_factor(check, self._max_grad_norm)
         if any(self._versions.get(copy) != copy._version for plan in self._active for copy in plan.copies):
             # Other code wrote them, as model.load_state_dict does.
@@ -384,7 +379,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
         Waits for a CUDA device.
         """
-        return self._has_stepped and (self._last_found is None or not bool(self._last_found))
+        return self._last_found is None or not bool(self._last_found)
 
     def report(self) -> StepReport:
         """What the last step did, and which parameters overflowed first. Waits for a CUDA device.
@@ -404,7 +399,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         self._bind()
         held = self._hold()
         # PyTorch's scaler multiplies by a scale that was set before.
-        self._check = Check(self._checker, self._active, scale * getattr(self, "grad_scale", 1))
+        self._check = Check(self._scalers, self._active, scale * getattr(self, "grad_scale", 1))
         del held
         found = self._check.found_inf
         for plan in self._active:
@@ -414,8 +409,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     def _skip(self, found_inf: Any) -> None:
         """A step that this package's GradScaler does not call."""
-        self._last_check, self._check = self._check, None
-        self._last_found, self._has_stepped = found_inf, True
+        self._last_check, self._check, self._last_found = self._check, None, found_inf
         self._grads = []
 
     # What steps together.
@@ -432,7 +426,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             # Those of a process that forked would wait for threads that are not here.
             self._write_counts()
             self._plans.clear()
-            self._checker = Checker()
+            self._scalers = {}
             self._seen = None
             self._process = os.getpid(), torch.get_num_threads()
         if self._lent:
@@ -451,7 +445,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             placed = seen.grads()
             alike = seen.are_alike(placed)
             grads = placed if alike else list(map(in_order, placed, params))
-            found = seen.use(self._settle(grads, alike), grads, not all(map(operator.is_, grads, placed)))
+            found = seen.use(self._settle(params, grads, alike), grads, not all(map(operator.is_, grads, placed)))
             self._seen = seen
         if found is None:
             raise RuntimeError("parameters or gradients were replaced by another thread during the step")
@@ -461,8 +455,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         self._active = [plan for plan in self._plans if not plan.is_absent]
         return is_told
 
-    def _settle(self, grads: list[Any], alike: bool) -> list[Any]:
-        params = [p for group in self.param_groups for p in group["params"]]
+    def _settle(self, params: list[Any], grads: list[Any], alike: bool) -> list[Any]:
         settlement = Settlement(self._KIND, self.param_groups, self._entries, self._master_weights)
         self._plans = settlement.plans(grads, self._used, alike, self._seed)
         self._flattened = settlement.flattened or self._flattened

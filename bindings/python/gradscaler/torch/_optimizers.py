@@ -15,13 +15,12 @@ from ..formats import REMAINDER
 from ..policy import Unpack
 from ._formats import MASTER
 from ._optim import FusedOptimizer, Own
+from ._settle import labelled
 
 __all__ = ["SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop"]
 
 #: A learning rate: a number, or a tensor of one, which is read in every step.
 Rate = Any
-#: Hyper-parameters below 1.
-_FRACTIONS = ("beta3",)
 
 
 class SGD(FusedOptimizer, torch.optim.SGD):  # type: ignore[misc, unused-ignore]
@@ -80,7 +79,7 @@ class Adagrad(FusedOptimizer, torch.optim.Adagrad):  # type: ignore[misc, unused
         self._setup(fused, **own)
         super().__init__(params, lr, lr_decay, weight_decay, initial_accumulator_value, eps, foreach,
                          maximize=maximize, differentiable=differentiable, fused=fused)
-        for p, group, label in self._labelled():
+        for p, group, label in labelled(self.param_groups):
             entry = self.state[p]
             if p.dtype in (torch.float16, torch.bfloat16):
                 # PyTorch's has 16 bits.
@@ -227,7 +226,7 @@ def checked(**options: Any) -> dict[str, Any]:
             for index, beta in enumerate(value):
                 if not 0.0 <= beta < 1.0:
                     raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
-        elif key in _FRACTIONS and not 0.0 <= value < 1.0:
+        elif key == "beta3" and not 0.0 <= value < 1.0:
             raise ValueError(f"Invalid {key} value: {value}")
         elif value is not None and not isinstance(value, bool) and not 0.0 <= value:
             raise ValueError(f"Invalid {words.get(key, f'{key} value')}: {value}")

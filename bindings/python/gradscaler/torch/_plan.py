@@ -8,6 +8,7 @@ absent from a step.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
@@ -16,11 +17,11 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .. import formats, hyper, optimizers, torch_memory, trees
 from .._native import native
-from ..arrays import as_tensor, common_device
+from ..arrays import as_tensor, common_device, items, require_alike
 from ..arrays import numbers as native_numbers
 from ..device import Context
 from ..errors import InvalidArgumentError
-from ..memory import Tensor, same_order
+from ..memory import Tensor
 from ..messages import named_errors
 from ._seen import Looked, look
 from ._threads import context_of
@@ -109,11 +110,10 @@ class Plan:
         slots = [self._slot(slot, code) for slot, code in zip(key.slots, key.codes, strict=True)]
         #: First member, number of members and number of the param group, of each group here.
         self._groups: list[tuple[int, int, int]] = []
-        for position, number in enumerate(members.groups):
-            if not self._groups or self._groups[-1][2] != number:
-                self._groups.append((position, 0, number))
-            first, count, _ = self._groups[-1]
-            self._groups[-1] = (first, count + 1, number)
+        first = 0
+        for number, count in Counter(members.groups).items():
+            self._groups.append((first, count, number))
+            first += count
         self._values = [numbers(key.kind, groups[number]) for _, _, number in self._groups]
         with named_errors(params=self._leaves(""), grads=self._leaves(".grad"), model_copy=self._leaves(""),
                           state=[self._leaves(f"'s state {slot!r}") for slot in self.state]):
@@ -165,7 +165,7 @@ class Plan:
         each = looked(tensors, suffix, bool(code), writable)
         common_device(each, self._leaves(suffix)(), self.context.device)
         if code != native.FP64:
-            _require_alike(each, looked(self.written, "", False), self.labels, suffix)
+            require_alike(self._leaves(suffix)(), each, self._leaves("")(), looked(self.written, "", False))
         for tensor, scale, label in zip(each, looked(self.state.get(scales, []), f"'s state {scales!r}", True),
                                         self.labels, strict=False):
             if scale.count < formats.groups_of(tensor.count):
@@ -227,8 +227,7 @@ class Plan:
 
     def steps(self) -> list[int]:
         """Steps applied of each tensor. Blocks on a CUDA device."""
-        found = self.handle.tensor_steps(self.stream)
-        return [found.get(i) for i in range(found.count())]
+        return items(self.handle.tensor_steps(self.stream))
 
     def step(self, inv_scale: Any, found_inf: Any) -> None:
         """Steps; with device scalars, which are tensors of one element, or None."""
@@ -255,10 +254,6 @@ class Plan:
         return found
 
 
-def replaced(name: str) -> RuntimeError:
-    return RuntimeError(f"{name} was replaced by another thread during the step")
-
-
 def numbers(kind: int, group: dict[str, Any]) -> tuple[Any, ...]:
     """The hyper-parameters of a group; of tensors, such as the lr of a compiled schedule, their value now."""
     return tuple(_number(group.get(name, 0.0) if name in _NOT_ALWAYS else group[name]) for name in NUMBERS[kind])
@@ -269,14 +264,3 @@ def _number(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return tuple(map(_number, value))
     return float(value) if isinstance(value, torch.Tensor) else value
-
-
-def _require_alike(found: list[Tensor], params: list[Tensor], labels: list[str],
-                   suffix: str) -> None:
-    for tensor, param, label in zip(found, params, labels, strict=True):
-        if tensor.shape != param.shape:
-            raise InvalidArgumentError(f"{label}{suffix} has shape {tensor.shape}, but {label} has {param.shape}")
-        if not same_order(tensor, param):
-            raise InvalidArgumentError(f"{label}{suffix} has its elements in another order than {label}: strides"
-                                       f" {tensor.strides}, but {param.strides} (None: C order); pass a copy in that"
-                                       " order")

@@ -8,6 +8,7 @@ update. If they were written since, they are copied to the library before the ne
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch  # type: ignore[import-not-found, unused-ignore]
@@ -15,11 +16,9 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from .. import policy
 from .._native import native
 from ..device import Context
-from ..errors import ScaleFloorError
-from ..report import Report, report_of
+from ..report import HistoryEntry, Report, history_of, read_report
 from ._check import word
-
-COUNTERS = policy.COUNTERS
+from ._threads import stream_of
 
 
 class Policy:
@@ -38,20 +37,16 @@ class Policy:
         self._words = [word(found.scale, "float32", context), word(found.growth_tracker, "int32", context)]
         # The tensors that the words were copied to, and their versions then.
         self._left: list[tuple[Any, int]] = []
-        self._factors = _factors(options)
+        self._factors = options.growth_factor, options.backoff_factor, options.growth_interval
         if counters:
             self._set_state(**counters)
 
-    @property
-    def stream(self) -> int:
-        return 0 if self.context.device == "cpu" else int(
-            torch.cuda.current_stream(self.context.device).cuda_stream)
-
     def update(self, scale: Any, tracker: Any, flags: list[Any], factors: tuple[float, float, int]) -> None:
         """Updates `scale` and `tracker` by whether one of `flags` is not 0, with PyTorch's two factors and interval."""
-        stream = self.stream
+        stream = stream_of(self.context)
         if factors != self._factors:
-            options = self.options()
+            options = native.ScalerOptions()
+            self._handle.get_options(options)
             options.growth_factor, options.backoff_factor, options.growth_interval = self._factors = factors
             self._handle.set_options(options, stream)
         if not self._left or any(found is not tensor or tensor._version != version for found, (tensor, version) in zip(
@@ -73,39 +68,26 @@ class Policy:
         state = self._state()
         for name, value in changes.items():
             setattr(state, name, value)
-        self._handle.set_state(state, self.stream)
+        self._handle.set_state(state, stream_of(self.context))
 
     def _state(self) -> Any:
         state = native.ScalerState()
-        self._handle.get_state(state, self.stream)
+        self._handle.get_state(state, stream_of(self.context))
         return state
-
-    def options(self) -> Any:
-        found = native.ScalerOptions()
-        self._handle.get_options(found)
-        return found
 
     def counters(self) -> dict[str, int]:
         """What a state dict has beyond PyTorch's. Blocks."""
         state = self._state()
-        return {name: getattr(state, name) for name in COUNTERS}
+        return {name: getattr(state, name) for name in policy.COUNTERS}
 
     def report(self) -> Report:
         """The scaler's state after the last update; its numbers of gradients are those of the probe. Blocks."""
-        found = native.Report()
-        try:
-            self._handle.get_report(None, found, self.stream)
-        except ScaleFloorError as error:
-            error.report = report_of(found)
-            raise
-        return report_of(found)
+        return read_report(self._handle, None, stream_of(self.context))
 
-    def history(self) -> Any:
-        return self._handle.history(self.stream)
-
-
-def _factors(options: Any) -> tuple[float, float, int]:
-    return options.growth_factor, options.backoff_factor, options.growth_interval
+    def history(self) -> list[HistoryEntry]:
+        """The newest updates. Norms and counts are None, since no gradients are kept."""
+        entries = history_of(self._handle, stream_of(self.context))
+        return [replace(entry, grad_norm=None, nonfinite_count=None) for entry in entries]
 
 
 def is_pytorchs(options: dict[str, Any]) -> bool:

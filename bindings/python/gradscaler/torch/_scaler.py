@@ -22,30 +22,27 @@ from ..errors import ScaleFloorError, UnavailableError
 from ..messages import named_errors
 from ..optim import Optimizer
 from ..policy import Unpack
-from ..report import HistoryEntry, Report, history_of, report_of
+from ..report import HistoryEntry, Report, report_of
 from ..tensors import TensorList
 from ._check import Totals, is_lost
+from ._formats import CODES
 from ._held import is_counted
 from ._optim import FusedOptimizer, untraced
-from ._policy import COUNTERS, Policy, is_pytorchs
-from ._settle import label_of
+from ._policy import Policy, is_pytorchs
+from ._settle import labelled
 from ._shards import dtensor, is_flattened, mesh_groups, overflow_groups
-from ._threads import context_of
-
-_CODES = {torch.float16: native.FP16, torch.bfloat16: native.BF16, torch.float32: native.FP32,
-          torch.float64: native.FP64}
+from ._threads import context_of, stream_of
 
 
 class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     """``torch.amp.GradScaler`` on this library's kernels; see PyTorch's documentation of it.
 
-    `device`, `init_scale`, `growth_factor`, `backoff_factor`, `growth_interval` and `enabled` are PyTorch's arguments.
-    `policy` are the options of :class:`gradscaler.policy.Policy`, by default PyTorch's: ``min_scale``, ``max_scale``,
-    ``hysteresis`` and so on. InvalidArgumentError and TypeError name one that is out of range or unknown.
-    :meth:`from_preset` has the policies of other systems.
+    `device`, `init_scale`, `growth_factor`, `backoff_factor`, `growth_interval` and `enabled` are PyTorch's arguments,
+    `policy` the options of :class:`gradscaler.policy.Policy`, by default PyTorch's. InvalidArgumentError and TypeError
+    name one that is out of range or unknown. :meth:`from_preset` has the policies of other systems.
     """
 
-    # found_inf of each optimizer's last step, which stays on the device until it is asked for.
+    # found_inf of each optimizer's last step, on the device until it is asked for.
     _found: weakref.WeakKeyDictionary[Any, list[Any]] | None = None
     # Those of the iteration under way, or of the last one.
     _latest: list[weakref.ref[Any]] = []
@@ -55,7 +52,6 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     # What updates the scale, from the first update on, and the counters that it is to begin with.
     _updater: Policy | None = None
     _counters: dict[str, int] | None = None
-    # Whether the user was told that the scale is too small.
     _warned = False
 
     def __init__(self, device: str = "cuda", init_scale: float = 2.0**16, growth_factor: float = 2.0,
@@ -71,14 +67,8 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def from_preset(cls, preset: _policy.Preset, *, device: str = "cuda", **overrides: Any) -> GradScaler:
-        """A scaler with the policy of another system, `preset`, one of :data:`gradscaler.PRESETS`.
-
-        `device` and `overrides` are the constructor's arguments; `overrides` replace options of the preset. Raises the
-        constructor's errors, and ValueError for an unknown preset.
-        """
-        options = _policy.preset_options(preset)
-        _policy.apply(options, overrides)
-        return cls(device, **_policy.describe(options))
+        """As :meth:`gradscaler.GradScaler.from_preset`, of the same `preset`, `device` and `overrides`."""
+        return cls(device, **_policy.of_preset(preset, overrides))
 
     def _native_options(self, growth_factor: float, backoff_factor: float, growth_interval: int) -> Any:
         options = native.ScalerOptions()
@@ -91,13 +81,11 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         """All options, as the constructor takes them; of PyTorch's, what they are now."""
         if not self._enabled:
             return {**_policy.describe(native.ScalerOptions()), "enabled": False}
-        this: Any = self
         found = _policy.describe(self._native_options(*self._factors()))
-        return {**found, "init_scale": self._beyond.get("init_scale", this._init_scale)}
+        return {**found, "init_scale": self._beyond.get("init_scale", self._init_scale)}
 
     def _factors(self) -> tuple[float, float, int]:
-        this: Any = self
-        return this._growth_factor, this._backoff_factor, this._growth_interval
+        return self._growth_factor, self._backoff_factor, self._growth_interval
 
     @untraced  # type: ignore[untyped-decorator, unused-ignore]
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -111,10 +99,9 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         else:
             done = super().step(optimizer, *args, **kwargs)
         if self._enabled:
-            this: Any = self
             if self._found is None:
                 self._found = weakref.WeakKeyDictionary()
-            self._found[optimizer] = list(this._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values())
+            self._found[optimizer] = list(self._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values())
             self._latest = [*([] if self._is_over else self._latest), weakref.ref(optimizer)]
             self._is_over = False
         return done
@@ -136,8 +123,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         """Whether a step that is counted must not be called. Waits for a CUDA device if it is."""
         if not self._enabled or not is_counted(optimizer) or not optimizer._step_supports_amp_scaling:
             return False
-        this: Any = self
-        state = this._per_optimizer_states[id(optimizer)]
+        state = self._per_optimizer_states[id(optimizer)]
         if state["stage"] is OptState.READY:
             self._check_inf_per_device(optimizer)
         elif state["stage"] is OptState.STEPPED:
@@ -157,21 +143,19 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         """
         if not self._enabled:
             return True
-        found = None if self._found is None else self._found.get(optimizer)
+        found = (self._found or {}).get(optimizer)
         if found is None:
             raise ValueError(f"this scaler has taken no step of that {type(optimizer).__name__} yet")
         return not any(bool(flag) for flag in found)
 
     def report(self, optimizer: Any = None) -> Report:
-        """The scaler's state, and what the last check of the gradients of `optimizer` found; of all by default. Blocks.
+        """As :meth:`gradscaler.GradScaler.report`, of `optimizer` or of all. Blocks.
 
-        For optimizers of other packages, counts and name come from ``.grad`` as it is now, and the norm is None. With
-        ``floor_action="error"`` it raises ScaleFloorError at the floor, whose ``report`` has the report.
+        For optimizers of other packages, counts and name come from ``.grad`` as it is now, and the norm is None.
         """
         if not self._enabled:
             return replace(report_of(native.Report()), scale=1.0)
-        this: Any = self
-        found = self._updater_on(torch.device("cpu") if this._scale is None else this._scale.device)
+        found = self._updater_on(torch.device("cpu") if self._scale is None else self._scale.device)
         optimizers = self._recent() if optimizer is None else [_require_torchs(optimizer)]
         try:
             return self._completed(found.report(), optimizers)
@@ -181,18 +165,17 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
             raise
 
     def _completed(self, found: Report, optimizers: list[Any]) -> Report:
-        totals = [_totals(one, not self._is_applied(one)) for one in optimizers]
+        totals = [_totals(one, self._is_applied(one)) for one in optimizers]
         norms = [one.norm for one in totals if one.norm is not None]
         largest = [one.amax for one in totals if one.amax is not None]
         first = next((one for one in totals if one.first >= 0), Totals())
-        this: Any = self
+        infs, nans = sum(one.inf_count for one in totals), sum(one.nan_count for one in totals)
         return replace(
-            found, scale=self.get_scale(), growth_tracker=this._get_growth_tracker(),
+            found, scale=self.get_scale(), growth_tracker=self._get_growth_tracker(),
             overflow=found.overflow if len(totals) != 1 else not self._is_applied(optimizers[0]),
             grad_norm=math.hypot(*norms) if len(norms) == len(totals) > 0 else None,
             grad_amax=max(largest) if len(largest) == len(totals) > 0 else None,
-            nonfinite_count=sum(one.inf_count + one.nan_count for one in totals),
-            inf_count=sum(one.inf_count for one in totals), nan_count=sum(one.nan_count for one in totals),
+            nonfinite_count=infs + nans, inf_count=infs, nan_count=nans,
             first_tensor=first.first, first_element=first.first_element, first_name=first.first_name)
 
     def _recent(self) -> list[Any]:
@@ -202,13 +185,11 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         return optimizer not in (self._found or ()) or self.applied(optimizer)
 
     def history(self) -> list[HistoryEntry]:
-        """The newest updates, oldest first, as many as `history_capacity`. Blocks.
+        """As :meth:`gradscaler.GradScaler.history`, but norms and counts are None: no gradients are kept. Blocks.
 
-        Norms and counts are None, since no gradients are kept. Loading a state or setting a scale clears it.
+        Loading a state or setting a scale clears it.
         """
-        found = None if self._updater is None else self._updater.history()
-        entries = [] if found is None else [found.get(i) for i in range(found.count())]
-        return [replace(entry, grad_norm=None, nonfinite_count=None) for entry in history_of(entries)]
+        return [] if self._updater is None else self._updater.history()
 
     def _gradients_of(self, optimizer: Any) -> TensorList:
         return TensorList(gradients_of(_named(optimizer), "optimizer"), read_only=True)
@@ -220,8 +201,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         this module ``report()`` has more, at any time.
         """
         _require_torchs(optimizer)
-        return tuple(name for name, param in _named(optimizer)
-                     if param.grad is not None and not bool(_values(param.grad).isfinite().all()))
+        return tuple(name for name, p in _named(optimizer) if not _is_finite(p))
 
     def __repr__(self) -> str:
         disabled = "" if self._enabled else " disabled"
@@ -246,14 +226,12 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restores `state_dict`, of :meth:`state_dict` here or of any other GradScaler. Blocks.
-
-        RuntimeError for an empty one, ValueError for counters that are unknown.
-        """
+        """Restores `state_dict`, of any GradScaler. Blocks. RuntimeError for an empty one, ValueError for unknown
+        counters."""
         super().load_state_dict(state_dict)
         if self._enabled:
             counters = dict(state_dict.get("gradscaler", {}))
-            unknown = sorted(set(counters) - set(COUNTERS))
+            unknown = sorted(set(counters) - set(_policy.COUNTERS))
             if unknown:
                 raise ValueError(f"state_dict['gradscaler'] has {unknown[0]!r}, which is unknown")
             self._updater, self._counters = None, counters
@@ -266,7 +244,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         grads = _grads_by_device(optimizer, allow_fp16)
         shards = {device: [_local(grad) for grad in found] for device, found in grads.items()}
         if any(_context(device) is None for device in grads) or any(
-                grad is None or grad.dtype not in _CODES for found in shards.values() for grad in found):
+                grad is None or grad.dtype not in CODES for found in shards.values() for grad in found):
             # PyTorch knows what the library does not: other devices, dtypes and subclasses of tensors.
             return dict(super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16))
         flags = {}
@@ -286,8 +264,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         # The optimizer's own check reads the gradients and leaves them as they are.
         scale, _ = self._check_scale_growth_tracker("_check_inf_per_device")
         found: Any = _readable(optimizer._check_gradients(scale), scale.device)
-        this: Any = self
-        this._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = found
+        self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = found
         return found  # type: ignore[no-any-return]
 
     @untraced  # type: ignore[untyped-decorator, unused-ignore]
@@ -298,10 +275,9 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
             super().update(new_scale)
             return
         scale, tracker = self._check_scale_growth_tracker("update")
-        # PyTorch's attribute, whose type it keeps to itself.
-        this: Any = self
-        flags = [flag for state in this._per_optimizer_states.values()
-                 for flag in state["found_inf_per_device"].values()]
+        # A defaultdict, which PyTorch's types do not say.
+        states: Any = self._per_optimizer_states
+        flags = [flag for state in states.values() for flag in state["found_inf_per_device"].values()]
         if (_context(scale.device) is None and not self._beyond) or not flags:
             # Without flags PyTorch raises what its users expect.
             super().update()
@@ -309,7 +285,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         with torch.no_grad(), named_errors():
             self._updater_on(scale.device).update(scale, tracker, flags, self._factors())
         # Every optimizer is ready again; PyTorch's own factory keeps the scaler picklable.
-        this._per_optimizer_states = defaultdict(this._per_optimizer_states.default_factory)
+        self._per_optimizer_states = defaultdict(states.default_factory)
         if scale.device.type == "cpu" and not self._warned and is_lost(scale):
             self._warn(float(scale))
 
@@ -332,7 +308,6 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
 
 
 def _require_torchs(optimizer: Any) -> Any:
-    """`optimizer`; TypeError for one of :mod:`gradscaler`, whose gradients are lists."""
     if isinstance(optimizer, Optimizer):
         kind = type(optimizer).__name__
         raise TypeError(f"optimizer is gradscaler.{kind}; use gradscaler.GradScaler with it, or"
@@ -341,18 +316,17 @@ def _require_torchs(optimizer: Any) -> Any:
 
 
 def _named(optimizer: Any) -> list[tuple[str, Any]]:
-    return [(label_of(group, number, position), p) for number, group in enumerate(optimizer.param_groups)
-            for position, p in enumerate(group["params"])]
+    return [(label, p) for p, _, label in labelled(optimizer.param_groups)]
 
 
-def _totals(optimizer: Any, is_skipped: bool) -> Totals:
+def _totals(optimizer: Any, is_applied: bool) -> Totals:
     if isinstance(optimizer, FusedOptimizer) and optimizer._last_check is not None:
         return optimizer._last_check.totals()
     found = Totals()
-    for index, (name, p) in enumerate(_named(optimizer) if is_skipped else []):
-        values = None if p.grad is None else _values(p.grad).flatten()
-        if values is None or bool(values.isfinite().all()):
+    for index, (name, p) in enumerate([] if is_applied else _named(optimizer)):
+        if _is_finite(p):
             continue
+        values = _values(p.grad).flatten()
         found.inf_count += int(values.isinf().sum())
         found.nan_count += int(values.isnan().sum())
         if found.first < 0:
@@ -376,10 +350,6 @@ def _context(device: Any) -> Context | None:
     if device.type == "cuda" and torch.version.hip is None and device.index < native.device_count(native.DEVICE_CUDA):
         return context_of(f"cuda:{device.index}")
     return None
-
-
-def _stream(device: Any) -> int:
-    return int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0
 
 
 def _grads_by_device(optimizer: Any, allow_fp16: bool) -> dict[Any, list[Any]]:
@@ -425,6 +395,10 @@ def _values(grad: Any) -> Any:
     return grad.to_local() if hasattr(grad, "to_local") else grad
 
 
+def _is_finite(p: Any) -> bool:
+    return p.grad is None or bool(_values(p.grad).isfinite().all())
+
+
 def _is_dense(grad: Any) -> bool:
     """Whether the elements, and not their negatives, fill one piece of memory, in whatever order."""
     channels_last = grad.dim() == 4 and grad.is_contiguous(memory_format=torch.channels_last)
@@ -440,9 +414,9 @@ def _unscale(grads: list[Any], found_inf: Any, inv_scale: Any) -> None:
         if not _is_dense(grad):
             target = grad.resolve_neg().contiguous()
             copies.append((grad, target))
-        array.add(target.data_ptr(), target.numel(), _CODES[target.dtype], None)
+        array.add(target.data_ptr(), target.numel(), CODES[target.dtype], None)
     context: Any = _context(found_inf.device)
-    context._handle.unscale_check(array, found_inf.data_ptr(), inv_scale.data_ptr(), _stream(found_inf.device))
+    context._handle.unscale_check(array, found_inf.data_ptr(), inv_scale.data_ptr(), stream_of(context))
     for grad, copy in copies:
         grad.copy_(copy)
     torch.autograd.graph.increment_version([*grads, found_inf])

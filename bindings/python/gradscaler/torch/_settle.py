@@ -8,7 +8,7 @@ have 100 000 parameters, and in its first step each costs some microseconds.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch  # type: ignore[import-not-found, unused-ignore]
@@ -18,7 +18,7 @@ from .._enums import SLOTS
 from .._native import native
 from ..arrays import as_tensor
 from ..formats import EMA, REMAINDER, codes_of, numbers_of
-from ._formats import MASTER, NARROW, counter, fit, fitted, format_of, fresh, names_of, offsets_of
+from ._formats import MASTER, NARROW, counter, fit, fitted, format_of, fresh, names_of, offsets_of, wide
 from ._plan import Key, Members, Plan
 from ._shards import is_dtensor, is_flattened, local, mesh_groups, shards_of
 
@@ -47,6 +47,12 @@ def label_of(group: Mapping[str, Any], number: int, position: int) -> str:
     """What messages and reports call a parameter."""
     names = group.get("param_names")
     return str(names[position]) if names else f"param_groups[{number}]['params'][{position}]"
+
+
+def labelled(groups: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, dict[str, Any], str]]:
+    for number, group in enumerate(groups):
+        for position, p in enumerate(group["params"]):
+            yield p, group, label_of(group, number, position)
 
 
 def require_options(group: Mapping[str, Any], label: str) -> None:
@@ -110,8 +116,7 @@ class Settlement:
         if kind in (native.ADAM, native.ADAMW):
             flags &= ~native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY
         state, master_format = format_of(group, p, label)
-        codes = codes_of(kind, state, master_format)
-        codes = {**codes, EMA: native.FP32}
+        codes = {**codes_of(kind, state, master_format), EMA: native.FP32}
         slots = tuple(slot for slot in SLOTS[kind] if hyper.has_slot(kind, slot, group.get("momentum", 0), flags))
         slots += (EMA,) * bool(group.get("ema_decay")) + (REMAINDER,) * (REMAINDER in codes)
         if len(slots) > MOST_SLOTS:
@@ -129,16 +134,14 @@ class Settlement:
     def _add(self, recipe: Recipe, ranks: tuple[Any, Any] | None, number: int, label: str, p: Any, grad: Any) -> None:
         """Adds a parameter to those that step with it. `ranks` is None if it is plain, and like its gradient."""
         key = recipe.key if ranks is None else recipe.key._replace(shards=ranks[0], ranks=ranks[1])
-        entry = self._entries.get(p)
-        is_new = entry is None
-        entry = {} if entry is None else entry
+        is_new = p not in self._entries
+        entry = {} if is_new else self._entries[p]
         steps, made = self._state(recipe, entry, p, label)
         if key.master:
             entry[MASTER] = p.detach().float() if entry.get(MASTER) is None else fitted(entry[MASTER], p)
         if EMA in recipe.slots and entry.get(EMA) is None:
             # The first step of all replaces it; later ones go on from the parameters.
-            wide = torch.float64 if p.dtype == torch.float64 else torch.float32
-            entry[EMA] = torch.empty_like(p, dtype=wide, requires_grad=False).copy_(entry.get(MASTER, p).detach())
+            entry[EMA] = torch.empty_like(p, dtype=wide(p), requires_grad=False).copy_(entry.get(MASTER, p).detach())
         if is_new and (entry or recipe.slots):
             self._entries[p] = entry
             self._new.append(p)

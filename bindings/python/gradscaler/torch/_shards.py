@@ -48,7 +48,7 @@ def shards_of(p: Any, grad: Any, label: str) -> tuple[Any, ...]:
 
 def mesh_groups(tensor: Any) -> tuple[Any, ...]:
     """The process groups whose ranks step on a DTensor: on other parts of it, or on a replica that is to stay equal."""
-    return tuple(tensor.device_mesh.get_group(dim) for dim in range(tensor.device_mesh.ndim))
+    return tuple(tensor.device_mesh.get_all_groups())
 
 
 def placed_as(grad: Any, p: Any) -> Any:

@@ -38,6 +38,11 @@ def context_of(device: str) -> Context:
     return _contexts[key]
 
 
+def stream_of(context: Context) -> int:
+    """PyTorch's current stream."""
+    return 0 if context.device == "cpu" else int(torch.cuda.current_stream(context.device).cuda_stream)
+
+
 def _may_use_openmp() -> bool:
     """Whether PyTorch computes with OpenMP, and this process may too.
 
