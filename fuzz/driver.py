@@ -42,7 +42,6 @@ class Bytes:
         return self.below(2) == 1
 
     def integer(self):
-        """Mostly small, sometimes any."""
         return self.choice((0, 1, 2, 3, -1, 1 << 31, (1 << 63) - 1, -(1 << 63), 1 << 70, self.take("<q"),
                             self.below(32)))
 

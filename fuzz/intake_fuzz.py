@@ -10,6 +10,7 @@ import ctypes
 import functools
 import gc
 import math
+import struct
 
 import driver
 import numpy as np
@@ -59,8 +60,6 @@ capsule_name.argtypes = [ctypes.py_object]
 
 
 class Producer:
-    """An array of a library that speaks DLPack."""
-
     def __init__(self, b):
         self.deleted = 0
         self.deleter = Deleter(self._delete) if b.below(8) else Deleter()
@@ -116,8 +115,6 @@ class Producer:
 
 
 class Cuda:
-    """An array with a __cuda_array_interface__."""
-
     def __init__(self, b):
         anything = (None, 0, 1, -1, "x", (), [], {}, 1.5, b"<f4", (1, 2, 3), True, 1 << 80)
         interface = {
@@ -143,7 +140,7 @@ def of_memoryview(b):
     view = memoryview(ARENA)[b.below(64):]
     try:
         form = b.choice("BbhHiIlLqQefd?c")
-        view = view[:b.below(32) * struct_size(form)].cast(b.choice(("", "@")) + form)
+        view = view[:b.below(32) * struct.calcsize(form)].cast(b.choice(("", "@")) + form)
         if b.below(4) == 0:
             view = view.cast("B").cast(form, [b.below(4), b.below(4)])
         if b.below(4) == 0:
@@ -151,10 +148,6 @@ def of_memoryview(b):
     except (TypeError, ValueError, NotImplementedError) as error:
         raise Refused from error
     return view.toreadonly() if b.flag() else view
-
-
-def struct_size(form):
-    return np.dtype("S1" if form == "c" else form).itemsize if form not in "lL" else 8
 
 
 def of_numpy(b):

@@ -96,7 +96,6 @@ def mask(text, keep_strings):
 
 
 def closing(code, at):
-    """Where the bracket that opens at `at` is closed."""
     depth = 0
     for i in range(at, len(code)):
         depth += (code[i] in "([{") - (code[i] in ")]}")

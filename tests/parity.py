@@ -49,7 +49,6 @@ def sources(folder, pattern):
 
 
 def bodies(text):
-    """{function: its body} of C functions at the beginning of a line."""
     return {m[1]: m[2] for m in re.finditer(r"^\w[\w *]*?\b(\w+)\([^;{}]*\) \{\n(.*?)^\}", text, re.M | re.S)}
 
 

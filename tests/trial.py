@@ -100,7 +100,6 @@ def fresh_copy():
 
 
 def follow(edits):
-    """The files that were edited."""
     for name, anchor, text in edits:
         path = COPY / name
         if anchor is None:

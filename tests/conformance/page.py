@@ -53,15 +53,10 @@ def by_kind(rows):
     """The largest numbers of each optimizer, over all its options."""
     kinds = {}
     for row, cells in rows.items():
-        kinds.setdefault(row.split()[0].rstrip(","), []).append(cells)
-    columns = list(next(iter(kinds.values()))[0])
-
-    def largest(rows, column):
-        found = [cells[column] for cells in rows if column in cells]
-        return thousands(max(found)) if found else ""
-
-    return table(["optimizer", "option sets", *columns],
-                 [[kind, len(rows), *(largest(rows, c) for c in columns)] for kind, rows in kinds.items()])
+        kind = kinds.setdefault(row.split()[0].rstrip(","), {"option sets": 0})
+        kind["option sets"] += 1
+        kind.update({column: max(value, kind.get(column, value)) for column, value in cells.items()})
+    return numbers(kinds, "optimizer")
 
 
 def measured(found):

@@ -65,9 +65,13 @@ def lost_by_misalignment(prefix):
             if case.startswith(prefix) and case.endswith("misaligned")]
 
 
+def of_zen5(name):
+    with records.opened(RESULTS / ZEN5 / f"{name}.json.xz") as file:
+        return json.load(file)
+
+
 def through_pytorch(model):
-    with lzma.open(RESULTS / ZEN5 / "torch.json.xz", "rt") as file:
-        cases = json.load(file)["models"][model]
+    cases = of_zen5("torch")["models"][model]
     ratios = [statistics.median(cases[case]["torch fused"]) / statistics.median(cases[case]["gradscaler"])
               for case in ("step", "tail")]
     return [f"{ratio:.0f}" if ratio >= 20 else f"{ratio:.1f}" if ratio >= 2 else f"{ratio:.2f}" for ratio in ratios]
@@ -82,10 +86,7 @@ ALL_TAILS = [float(tails(way, model, grads)) for way in ("eager", "graph") for m
 GPT2 = [ratio for name in (ZEN4, ZEN5, INTEL[0]) for ratio in times_torch(name, "gpt2_124m")]
 SMALL = ("model/10000x64/fp32", "model/10000x64/fp16_master")
 PERFORMANCE, README, STATE = "docs/performance.md", "README.md", "docs/state.md"
-with records.opened(RESULTS / ZEN5 / "quality.json.xz") as quality:
-    QUALITY = json.load(quality)
-with records.opened(RESULTS / ZEN5 / "state.json.xz") as state:
-    FORMATS = json.load(state)["models"]["gpt2_124m"]
+QUALITY, FORMATS = of_zen5("quality"), of_zen5("state")["models"]["gpt2_124m"]
 
 
 def demo(factor):

@@ -34,7 +34,7 @@ def of_elements(scales, count):
     return np.repeat(scales.astype(np.int64), 32)[:count]
 
 
-# -- Random bits ------------------------------------------------------------------------------------------------------
+# -- Random bits
 
 def philox(block, step, purpose, seed):
     """Philox4x32-7: the four words of each block."""
@@ -55,14 +55,13 @@ def draw(first, count, step, purpose, seed):
     return (words >> (16 * (i % 2)).astype(np.uint64)).astype(np.int64) & 0xffff
 
 
-# -- State ------------------------------------------------------------------------------------------------------------
+# -- State
 
 def rounds_to_nearest(code, rate):
     return rate >= 2.0 ** (1 - MANTISSA[code] if code in SQUARES else -MANTISSA[code] - 1)
 
 
 def encode(code, x, draws=None):
-    """Codes and scales of fp32 numbers."""
     bias = 0x8000 if draws is None else draws
     if draws is not None and code not in SQUARES:
         bias = (draws & 0xff) << 8 | draws >> 8
@@ -101,7 +100,7 @@ def decode(code, codes, scales):
     return np.where(c == nan, np.float32(np.nan), np.where(c == 0, np.float32(0), number((c << shift) + (s << 23))))
 
 
-# -- Masters ----------------------------------------------------------------------------------------------------------
+# -- Masters
 
 def fixed(dtype, x):
     """F: the magnitude as the weight's code with 16 fraction bits."""
@@ -119,7 +118,6 @@ def weight(dtype, x, codes):
 
 
 def split(dtype, x, bits):
-    """Weights and remainders of fp32 masters."""
     k = (fixed(dtype, x) + ((1 << 16 - bits) >> 1)) >> 16 - bits
     w, half = (k + (1 << bits - 1)) >> bits, 1 << bits - 1
     rest = (k + half & (1 << bits) - 1) - half
@@ -127,18 +125,16 @@ def split(dtype, x, bits):
 
 
 def join(dtype, weights, rest):
-    """Masters. `weights` are codes."""
     w, bits = weights.astype(np.int64), 8 * rest.itemsize
     f = np.maximum(((w & 0x7fff) << bits) + rest, 0) << 16 - bits
     x = number(f)
     if dtype == FP16:
         x = np.where(f >= 1 << 26, number((f >> 3) + (112 << 23)), (f * 2.0 ** -40).astype(np.float32))
-    m = w & 0x7fff
-    x = np.where(m > INF[dtype], np.float32(np.nan), np.where(m == INF[dtype], np.float32(np.inf), x))
+    inf = INF[dtype] << 16
+    x = np.where(f > inf, np.float32(np.nan), np.where(f == inf, np.float32(np.inf), x))
     return np.where(w >> 15, -x, x)
 
 
 def round_weight(dtype, x, draws):
-    """Weights without masters, rounded stochastically."""
     w = fixed(dtype, x) + draws >> 16
     return weight(dtype, x, np.minimum(w, 0x7bff) if dtype == FP16 else w)

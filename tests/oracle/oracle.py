@@ -21,10 +21,9 @@ ON_GROWTH, ON_CLEAN_STEP, CONSECUTIVE = range(3)
 AT_INTERVAL, ONE_LATER, FIRST_ONE_LATER = range(3)
 
 
-# -- Numbers ----------------------------------------------------------------------------------------------------------
+# -- Numbers
 
 def widen(x, dtype):
-    """Stored numbers in the type they are computed in."""
     if dtype == BF16:
         return (x.astype(np.uint32) << 16).view(np.float32)
     return x.astype(np.float32) if dtype == FP16 else x
@@ -41,7 +40,6 @@ def odd(x, error):
 
 
 def narrow(x, dtype):
-    """Rounds fp32 or fp64 numbers to nearest even."""
     if dtype != BF16:
         return x.astype(STORED[dtype])
     if x.dtype == np.float64:
@@ -81,7 +79,7 @@ def sum_of_squares(x):
     return math.fsum(squares) if np.isfinite(squares).all() else float(squares.sum())
 
 
-# -- The policy -------------------------------------------------------------------------------------------------------
+# -- The policy
 
 class Policy:
     """The scale and its counters. `o` has the fields of gsc_scaler_options."""
@@ -152,7 +150,7 @@ class Policy:
             self.updates_since_rescale = 0
 
 
-# -- Gradients --------------------------------------------------------------------------------------------------------
+# -- Gradients
 
 class Check:
     """What a check or an unscale records of a list of gradients. `tensors` are pairs of an array and a dtype; the
@@ -204,7 +202,7 @@ def prepare(stored, dtype, inv, clip, value):
     return np.where(g > limit, limit, np.where(g < -limit, -limit, g))
 
 
-# -- Optimizers -------------------------------------------------------------------------------------------------------
+# -- Optimizers
 
 def state_names(o):
     if o.kind == SGD:
@@ -288,20 +286,19 @@ def nadam_rates(o, lr, t):
     return lr * (1.0 - mu(t)) / (1.0 - P), lr * mu(t + 1) / (1.0 - P * mu(t + 1))
 
 
-def adam_like(o, lr, t, T):
-    """G, M, V, S and E of the page's table."""
+def adam_like(o, lr, t):
     fall1, fall2 = 1.0 - power(o.beta1, t), 1.0 - power(o.beta2, t)
     if o.kind == NADAM:
-        return *map(T, nadam_rates(o, lr, t)), T(fall2), T(1), T(o.eps)
+        return *nadam_rates(o, lr, t), fall2, 1, o.eps
     M = lr / fall1
     if o.kind != RADAM:
-        return T(0), T(M), T(1), T(math.sqrt(fall2)), T(o.eps)
+        return 0, M, 1, math.sqrt(fall2), o.eps
     N = 2.0 / (1.0 - o.beta2) - 1.0
     n = N - 2.0 * t * power(o.beta2, t) / fall2
     if n > 5.0:
         M = lr / fall1 * math.sqrt(fall2 * ((n - 4.0) * (n - 2.0) * N) / ((N - 4.0) * (N - 2.0) * n))
-        return T(0), T(M), T(1), T(1), T(o.eps)
-    return T(0), T(M), T(1), T(math.inf), T(1)
+        return 0, M, 1, 1, o.eps
+    return 0, M, 1, math.inf, 1
 
 
 def slow_rate(o, t):
@@ -315,7 +312,6 @@ def slow_rate(o, t):
 
 
 def further(r, T, off_by):
-    """The ratio r so many numbers further."""
     r = T(r)
     return np.array(r.view(f"i{r.itemsize}") + off_by).view(T)[()] if off_by and r > 16 * np.finfo(T).tiny else r
 
@@ -329,6 +325,7 @@ def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
     if o.flags & MAXIMIZE:
         g = -g
     b1, b2, eps, wd = T(o.beta1), T(o.beta2), T(o.eps), T(o.weight_decay)
+    B1, B2, K, LR = T(1.0 - o.beta1), T(1.0 - o.beta2), T(1.0 - lr * o.weight_decay), T(lr)
     if o.kind == SGD:
         W = T(1.0 if t == 1 or o.momentum == 0 else 1.0 - o.dampening)
         b = g = decay(g, wd, p)
@@ -338,10 +335,9 @@ def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
             state = [b]
             if o.flags & NESTEROV:
                 b = fma(b, momentum, g)
-        return fma(b, T(-lr), p), state
+        return fma(b, -LR, p), state
     if o.kind in (ADAM, ADAMW):
         LR, S = T(lr / (1.0 - power(o.beta1, t))), T(math.sqrt(1.0 - power(o.beta2, t)))
-        B1, B2, K = T(1.0 - o.beta1), T(1.0 - o.beta2), T(1.0 - lr * o.weight_decay)
         if o.kind == ADAM:
             g = decay(g, wd, p)
         else:
@@ -356,11 +352,9 @@ def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
         s = fma(g, g, state[0])
         return p - (LR * g) / (np.sqrt(s) + eps), [s]
     if o.kind == LION:
-        B1, B2, K = T(1.0 - o.beta1), T(1.0 - o.beta2), T(1.0 - lr * o.weight_decay)
         blend = b1 * state[0] + B1 * g
         d = np.where(blend > 0, T(1), np.where(blend < 0, T(-1), blend))
-        return p * K - T(lr) * d, [b2 * state[0] + B2 * g]
-    B1, B2, K, LR = T(1.0 - o.beta1), T(1.0 - o.beta2), T(1.0 - lr * o.weight_decay), T(lr)
+        return p * K - LR * d, [b2 * state[0] + B2 * g]
     if o.kind == LAMB:
         M, V = T(1.0 / (1.0 - power(o.beta1, t))), T(1.0 / math.sqrt(1.0 - power(o.beta2, t)))
         m = b1 * state[0] + B1 * g
@@ -388,7 +382,7 @@ def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
         d = np.sqrt(state[1] + eps) / np.sqrt(s + eps) * g
         return fma(d, -LR, p), [s, fma(R * d, d, rho * state[1])]
     if o.kind in (ADAMAX, NADAM, RADAM, ADABELIEF):
-        G, M, V, S, E = adam_like(o, lr, t, T)
+        G, M, V, S, E = map(T, adam_like(o, lr, t))
         if o.flags & DECOUPLED:
             p = p * K
         else:

@@ -13,6 +13,7 @@ import math
 import pathlib
 import sys
 import time
+from ctypes import byref
 
 import numpy as np
 import oracle
@@ -49,43 +50,36 @@ class Program(World):
         y = np.zeros(x.size, STORED[target])
         tensors = [self.lib.gsc_tensor(data=a.ctypes.data, count=a.size, dtype=d)
                    for a, d in ((x, source), (y, target))]
-        self.lib.must(self.lib.scaler_scale(self.scaler, *map(ctypes.byref, tensors), 1, None))
+        self.must("scaler_scale", self.scaler, *map(byref, tensors), 1, None)
         kind = np.float64 if FP64 in (source, target) else np.float32
         want = oracle.narrow(oracle.widen(x, source).astype(kind) * kind(self.policy.scale), target)
         assert same(y, want if self.enabled or source != target else x), (source, target, x, y, want)
 
     def call_check(self, o):
         grads = o.grads
-        status = self.lib.scaler_check(self.scaler, grads.handle, None)
-        if not self.enabled:
-            return self.expect("check", status, OK)
-        self.expect("check", status, OK if grads.stage == READY else BAD_STATE)
-        if status == OK:
+        good = self.expect(OK if grads.stage == READY or not self.enabled else BAD_STATE, "scaler_check", self.scaler,
+                           grads.handle, None)
+        if good and self.enabled:
             self.do_check(grads, False)
             grads.stage = CHECKED
             self.take_norm(grads)
 
     def call_rival_check(self, o):
-        """Another scaler, which returns the list when it goes."""
         rival = ctypes.c_void_p()
-        self.lib.must(self.lib.scaler_create(self.context, None, ctypes.byref(rival)))
-        status = self.lib.scaler_check(rival, o.grads.handle, None)
-        self.expect("check of another scaler", status, BAD_STATE if o.grads.used else OK)
+        self.must("scaler_create", self.context, None, byref(rival))
+        good = self.expect(BAD_STATE if o.grads.used else OK, "scaler_check", rival, o.grads.handle, None)
         self.lib.library.gsc_scaler_destroy(rival)
-        if status == OK:
+        if good:
             o.grads.check = None  # the report is the other's
 
     def call_check_range(self, o):
         grads, n = o.grads, len(o.grads.counts)
-        first, count = int(self.random.integers(0, n + 1)), int(self.random.integers(0, n + 1))
+        first, count = self.pick(range(n + 1)), self.pick(range(n + 1))
         self.note(first, count)
-        status = self.lib.scaler_check_range(self.scaler, grads.handle, first, count, None)
-        inside = first + count <= n
-        if not self.enabled:
-            return self.expect("check_range", status, OK if inside else INVALID)
-        free = grads.stage == READY and not any(grads.covered[first:first + count])
-        self.expect("check_range", status, INVALID if not inside else OK if free else BAD_STATE)
-        if status != OK:
+        free = not self.enabled or grads.stage == READY and not any(grads.covered[first:first + count])
+        wanted = INVALID if first + count > n else OK if free else BAD_STATE
+        good = self.expect(wanted, "scaler_check_range", self.scaler, grads.handle, first, count, None)
+        if not (good and self.enabled):
             return
         grads.used = True
         grads.covered[first:first + count] = [True] * count
@@ -96,9 +90,8 @@ class Program(World):
 
     def call_unscale(self, o):
         grads = o.grads
-        status = self.lib.scaler_unscale(self.scaler, grads.handle, None)
-        self.expect("unscale", status, OK if not self.enabled or grads.stage in (READY, CHECKED) else BAD_STATE)
-        if status != OK:
+        if not self.expect(OK if not self.enabled or grads.stage in (READY, CHECKED) else BAD_STATE,
+                           "scaler_unscale", self.scaler, grads.handle, None):
             return
         grads.used = grads.unscaled = True
         if not self.enabled:
@@ -114,10 +107,9 @@ class Program(World):
         grads, by_amax = o.grads, self.chance(0.3)
         max_norm = self.pick([0.0, 0.1, 1.0, 10.0, 1e30])
         self.note(max_norm, by_amax)
-        status = self.lib.scaler_clip_grad_norm(self.scaler, grads.handle, max_norm, 3 if by_amax else 2, None)
         free = grads.stage != STEPPED and grads.max_norm is None and grads.value == math.inf
-        self.expect("clip_grad_norm", status, OK if free else BAD_STATE)
-        if status == OK:
+        if self.expect(OK if free else BAD_STATE,
+                       "scaler_clip_grad_norm", self.scaler, grads.handle, max_norm, 3 if by_amax else 2, None):
             grads.max_norm, grads.by_amax, grads.used = max_norm, by_amax, True
             if grads.unscaled:
                 self.apply_clip(grads)
@@ -125,9 +117,8 @@ class Program(World):
     def call_clip_grad_value(self, o):
         grads, value = o.grads, self.pick([0.0, 0.01, 0.5, 100.0, math.inf])
         self.note(value)
-        status = self.lib.scaler_clip_grad_value(self.scaler, grads.handle, value, None)
-        self.expect("clip_grad_value", status, OK if grads.stage != STEPPED else BAD_STATE)
-        if status == OK:
+        if self.expect(OK if grads.stage != STEPPED else BAD_STATE,
+                       "scaler_clip_grad_value", self.scaler, grads.handle, value, None):
             grads.value, grads.used = min(grads.value, value), True
             if grads.unscaled and grads.value != math.inf:
                 self.apply_clip(grads)
@@ -145,7 +136,6 @@ class Program(World):
         grads.rewrite(np.float32(1), grads.value)
 
     def stepped(self, o, updates=False):
-        """What step and step_and_update do to the model."""
         grads = o.grads
         inv = np.float32(1) if grads.unscaled or not self.enabled else self.policy.inv_scale
         if grads.stage == READY and (self.enabled or grads.max_norm is not None and not grads.norm_applied):
@@ -162,9 +152,7 @@ class Program(World):
             grads.ready()
 
     def call_step(self, o):
-        status = self.lib.scaler_step(self.scaler, o.handle, None)
-        self.expect("step", status, OK if o.grads.stage != STEPPED else BAD_STATE)
-        if status == OK:
+        if self.expect(OK if o.grads.stage != STEPPED else BAD_STATE, "scaler_step", self.scaler, o.handle, None):
             self.stepped(o)
 
     def update_policy(self):
@@ -179,29 +167,26 @@ class Program(World):
 
     def call_step_and_update(self, o):
         in_part = any(g.in_part() for g in self.lists if g is not o.grads)
-        status = self.lib.scaler_step_and_update(self.scaler, o.handle, None)
         refused = o.grads.stage == STEPPED or (in_part and self.enabled)
-        self.expect("step_and_update", status, INVALID if o.grads.is_away else BAD_STATE if refused else OK)
-        if status == OK:
+        if self.expect(INVALID if o.grads.is_away else BAD_STATE if refused else OK,
+                       "scaler_step_and_update", self.scaler, o.handle, None):
             self.stepped(o, updates=True)
             self.ready()
 
     def call_update(self, _):
-        status = self.lib.scaler_update(self.scaler, None)
         in_part = any(g.in_part() for g in self.lists)
         some = any(g.stage != READY for g in self.lists)
-        self.expect("update", status, OK if not self.enabled or (some and not in_part) else BAD_STATE)
-        if status == OK:
+        if self.expect(OK if not self.enabled or (some and not in_part) else BAD_STATE,
+                       "scaler_update", self.scaler, None):
             if self.enabled:
                 self.update_policy()
             self.ready()
 
     def call_should_step(self, o):
         grads, apply = o.grads, ctypes.c_int32()
-        status = self.lib.scaler_should_step_sync(self.scaler, grads.handle, ctypes.byref(apply), None)
         pending = grads.value != math.inf and not grads.value_applied
-        self.expect("should_step", status, BAD_STATE if self.enabled and (grads.stage == STEPPED or pending) else OK)
-        if status != OK:
+        if not self.expect(BAD_STATE if self.enabled and (grads.stage == STEPPED or pending) else OK,
+                           "scaler_should_step_sync", self.scaler, grads.handle, byref(apply), None):
             return
         if self.enabled and grads.stage == READY:
             self.do_check(grads, False)
@@ -221,13 +206,13 @@ class Program(World):
 
     def call_discard(self, o):
         everything = self.chance(0.3)
-        self.lib.must(self.lib.scaler_discard(self.scaler, None if everything else o.grads.handle))
+        self.must("scaler_discard", self.scaler, None if everything else o.grads.handle)
         for grads in self.lists if everything else [o.grads]:
             grads.ready()
 
     def call_set_scale(self, _):
         scale = np.float32(self.pick([1.0, 1024.0, 3.0, 0.1, 2.0 ** 20]))
-        self.lib.must(self.lib.scaler_set_scale(self.scaler, scale, None))
+        self.must("scaler_set_scale", self.scaler, scale, None)
         if self.enabled:
             self.policy.scale, self.policy.skips_at_floor = scale, 0
             for grads in self.lists:
@@ -240,7 +225,7 @@ class Program(World):
             setattr(options, name, getattr(self.options, name))
         options.min_scale = min(options.min_scale, options.init_scale)
         options.max_scale = 0.0 if options.max_scale < options.init_scale else options.max_scale
-        if self.lib.scaler_set_options(self.scaler, ctypes.byref(options), None) == OK:
+        if self.lib.scaler_set_options(self.scaler, byref(options), None) == OK:
             self.options = self.policy.o = fields(options)
             self.policy.hysteresis_tracker = min(self.policy.hysteresis_tracker, options.hysteresis)
             self.note(vars(self.options))
@@ -251,10 +236,9 @@ class Program(World):
     def call_move_state(self, _):
         """Saves the state, and restores it, or an earlier one."""
         state = self.lib.struct("gsc_scaler_state")
-        status = self.lib.scaler_get_state_sync(self.scaler, ctypes.byref(state), None)
-        if not self.enabled:
-            return self.expect("get_state", status, BAD_STATE)
-        self.lib.must(status)
+        if not self.expect(OK if self.enabled else BAD_STATE, "scaler_get_state_sync", self.scaler, byref(state),
+                           None):
+            return
         for name in self.STATE:
             assert getattr(state, name) == getattr(self.policy, name), \
                 (name, getattr(state, name), getattr(self.policy, name))
@@ -265,9 +249,8 @@ class Program(World):
         if self.chance(0.5) and getattr(self, "saved_state", None) is not None:
             state = self.saved_state
         self.saved_state = state
-        status = self.lib.scaler_set_state(self.scaler, ctypes.byref(state), None)
-        self.expect("set_state", status, INVALID if state.hysteresis_tracker > self.options.hysteresis else OK)
-        if status != OK:
+        if not self.expect(INVALID if state.hysteresis_tracker > self.options.hysteresis else OK, "scaler_set_state",
+                           self.scaler, byref(state), None):
             return
         for name in self.STATE:
             setattr(self.policy, name, getattr(state, name))
@@ -285,13 +268,13 @@ class Program(World):
 
     def call_offsets(self, o):
         o.offsets = [int(32 * at) for at in self.random.integers(0, 2 ** 48, len(o.t))]
-        self.lib.must(self.lib.optimizer_set_offsets(o.handle, (ctypes.c_int64 * len(o.t))(*o.offsets), len(o.t), None))
+        self.must("optimizer_set_offsets", o.handle, (ctypes.c_int64 * len(o.t))(*o.offsets), len(o.t), None)
 
     def call_hyper(self, o):
         group = self.pick(range(len(o.groups)))
         if self.chance(0.5):
             lr = self.pick([0.0, 1e-3, 0.25])
-            self.lib.must(self.lib.optimizer_set_lr(o.handle, group, lr, None))
+            self.must("optimizer_set_lr", o.handle, group, lr, None)
             o.groups[group].lr = lr
             o.device_lr.pop(group, None)
             return
@@ -301,15 +284,15 @@ class Program(World):
         self.hyper(options, old.kind, old.flags, [0.9, 0.5] if old.momentum else [0.0],
                    [0.5, 0.99] if averages and group == 0 else [0.0, 0.9] if averages else [0.0])
         self.same_formats(options, o)
-        self.lib.must(self.lib.optimizer_set_options(o.handle, group, ctypes.byref(options), None))
+        self.must("optimizer_set_options", o.handle, group, byref(options), None)
         o.groups[group] = fields(options)
         o.groups[group].initial_accumulator_value = old.initial_accumulator_value
         self.note(group, vars(o.groups[group]))
 
     def call_add_group(self, o):
         n = len(o.t)
-        first = int(self.random.integers(0, n))
-        count = int(self.random.integers(0, n - first + 1))
+        first = self.pick(range(n))
+        count = self.pick(range(n - first + 1))
         options = self.lib.struct("gsc_optimizer_options")
         all_groups = o.groups[0]
         momenta = [0.0] if not all_groups.momentum else [0.9, 0.5, 0.5 if all_groups.flags & oracle.NESTEROV else 0.0]
@@ -318,10 +301,9 @@ class Program(World):
             options.initial_accumulator_value = o.groups[0].initial_accumulator_value
         self.same_formats(options, o)
         number = ctypes.c_int32()
-        status = self.lib.optimizer_add_group(o.handle, first, count, ctypes.byref(options), ctypes.byref(number))
         taken = any(o.group_of[first:first + count])
-        self.expect("add_group", status, INVALID if taken else OK)
-        if status != OK:
+        if not self.expect(INVALID if taken else OK, "optimizer_add_group", o.handle, first, count,
+                           byref(options), byref(number)):
             return
         o.groups.append(fields(options))
         assert number.value == len(o.groups) - 1
@@ -336,26 +318,24 @@ class Program(World):
         group = self.pick(range(len(o.groups)))
         if self.chance(0.3):
             o.device_lr.pop(group, None)
-            return self.lib.must(self.lib.optimizer_set_device_lr(o.handle, group, None, None))
+            return self.must("optimizer_set_device_lr", o.handle, group, None, None)
         scalar = np.array([self.pick([0.0, 0.1, 1e-3])], np.float32)
-        self.lib.must(self.lib.optimizer_set_device_lr(o.handle, group, scalar.ctypes.data, None))
+        self.must("optimizer_set_device_lr", o.handle, group, scalar.ctypes.data, None)
         o.device_lr[group] = scalar
 
     def call_present(self, o):
         grads = o.grads
         present = np.array([self.chance(0.7) for _ in grads.counts], np.uint8)
         everything = self.chance(0.3)
-        status = self.lib.tensor_list_set_present(grads.handle, None if everything else present.ctypes.data, None,
-                                                  present.size, None)
-        self.expect("set_present", status, BAD_STATE if grads.used else OK)
-        if status == OK:
+        if self.expect(BAD_STATE if grads.used else OK, "tensor_list_set_present", grads.handle,
+                       None if everything else present.ctypes.data, None, present.size, None):
             grads.present = [bool(everything or p or n == 0) for p, n in zip(present, grads.counts, strict=True)]
             self.note(grads.present)
 
     def call_zero_grads(self, o):
         if o.grads.in_part():
             return
-        self.lib.must(self.lib.optimizer_zero_grads(o.handle, None))
+        self.must("optimizer_zero_grads", o.handle, None)
         for m, here in zip(o.grads.model, o.grads.present, strict=True):
             if here:
                 m[:] = 0
@@ -367,9 +347,7 @@ class Program(World):
         pending = norm_waits or grads.value != math.inf and not grads.value_applied
         if grads.stage == STEPPED or grads.in_part() or pending and grads.stage != READY:
             return
-        status = self.lib.optimizer_step(o.handle, None)
-        self.expect("optimizer_step", status, BAD_STATE if grads.stage == CHECKED or pending else OK)
-        if status == OK:
+        if self.expect(BAD_STATE if grads.stage == CHECKED or pending else OK, "optimizer_step", o.handle, None):
             self.step_model(o, False, np.float32(1), np.float32(1), math.inf)
 
     def call_step_scaled(self, o):
@@ -380,26 +358,24 @@ class Program(World):
         found = np.array([self.pick([0.0, 0.0, 0.0, 1.0, 0.25, -1.0, math.inf, math.nan])], np.float32)
         pass_inv, pass_found = self.chance(0.8), self.chance(0.8)
         skip = pass_found and found[0] != 0
-        status = self.lib.optimizer_step_scaled(o.handle, inv.ctypes.data if pass_inv else None,
-                                                found.ctypes.data if pass_found else None, None)
         bad = pass_inv and not skip and not (inv[0] >= 0 and np.isfinite(inv[0]))
-        self.expect("step_scaled", status, INVALID if bad else OK)
-        if status == OK:
+        if self.expect(INVALID if bad else OK, "optimizer_step_scaled", o.handle, inv.ctypes.data if pass_inv else None,
+                       found.ctypes.data if pass_found else None, None):
             self.step_model(o, skip, inv[0] if pass_inv else np.float32(1), np.float32(1), math.inf)
 
     def call_checkpoint(self, o):
         if o.saved is not None and self.chance(0.5):
             buffer, state, t, applied, skipped = o.saved
-            self.lib.must(self.lib.optimizer_load_sync(o.handle, buffer, len(buffer), None))
+            self.must("optimizer_load_sync", o.handle, buffer, len(buffer), None)
             for s, (arrays, scales) in zip(o.state, state, strict=True):
                 for m, a in zip([*s.model, *getattr(s, "scale_model", [])], [*arrays, *scales], strict=True):
                     m[:] = a
             o.t, o.applied, o.skipped, o.unchanged, o.used = list(t), applied, skipped, 0, True
             return
         size = ctypes.c_int64()
-        self.lib.must(self.lib.optimizer_get_save_size(o.handle, ctypes.byref(size)))
+        self.must("optimizer_get_save_size", o.handle, byref(size))
         buffer = ctypes.create_string_buffer(size.value)
-        self.lib.must(self.lib.optimizer_save_sync(o.handle, buffer, size.value, None))
+        self.must("optimizer_save_sync", o.handle, buffer, size.value, None)
         state = copy.deepcopy([(s.model, getattr(s, "scale_model", [])) for s in o.state])
         o.saved = buffer, state, list(o.t), o.applied, o.skipped
 
@@ -407,13 +383,13 @@ class Program(World):
         o.used = True
         if self.chance(0.5):
             o.applied, o.skipped = self.pick([0, 1, 7, 1000]), self.pick([0, 5])
-            self.lib.must(self.lib.optimizer_set_steps(o.handle, o.applied, o.skipped, None))
+            self.must("optimizer_set_steps", o.handle, o.applied, o.skipped, None)
             o.unchanged = 0
             o.t = [o.applied] * len(o.t)
         else:
             o.t = [self.pick([0, 1, 3, 50]) for _ in o.t]
             steps = (ctypes.c_int64 * len(o.t))(*o.t)
-            self.lib.must(self.lib.optimizer_set_tensor_steps(o.handle, steps, len(o.t), None))
+            self.must("optimizer_set_tensor_steps", o.handle, steps, len(o.t), None)
             o.applied = max(o.t)
 
     def call_report(self, o):
@@ -422,7 +398,7 @@ class Program(World):
 
     def call_history(self, _):
         entries, count = (self.lib.gsc_history_entry * 64)(), ctypes.c_int64()
-        self.lib.must(self.lib.scaler_get_history_sync(self.scaler, entries, 64, ctypes.byref(count), None))
+        self.must("scaler_get_history_sync", self.scaler, entries, 64, byref(count), None)
         kept = self.history[len(self.history) - min(len(self.history), self.options.history_capacity):]
         assert count.value == len(kept), (count.value, len(kept))
         for entry, (number, checks, scale, overflow) in zip(entries, kept, strict=False):
@@ -437,7 +413,7 @@ class Program(World):
         grads = o.grads
         out = (self.lib.gsc_tensor_diagnosis * len(grads.counts))()
         histogram = np.zeros((len(grads.counts), 288), np.int64)
-        self.lib.must(self.lib.tensor_list_diagnose_sync(grads.handle, out, histogram.ctypes.data, len(out), None))
+        self.must("tensor_list_diagnose_sync", grads.handle, out, histogram.ctypes.data, len(out), None)
         for i, (stored, dtype) in enumerate(grads.tensors()):
             x = oracle.widen(stored if stored is not None else np.zeros(0, STORED[dtype]), dtype).astype(np.float64)
             bad, finite = ~np.isfinite(x), np.abs(x[np.isfinite(x) & (x != 0)])

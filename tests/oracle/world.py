@@ -7,6 +7,7 @@ library works on, and `model`. random_programs.py has the calls.
 import ctypes
 import math
 import types
+from ctypes import byref
 
 import codes
 import numpy as np
@@ -43,8 +44,6 @@ def memory(address, count, dtype):
 
 
 class List:
-    """A tensor list and its buffers, and the stage that the pages give it."""
-
     def __init__(self, world, context, dtypes, counts, fill):
         self.dtypes, self.counts, self.is_away = dtypes, counts, context is world.away
         # Any alignment that the dtype allows.
@@ -57,7 +56,7 @@ class List:
         for t, a, d in zip(tensors, self.arrays, dtypes, strict=True):
             t.data, t.count, t.dtype = a.ctypes.data, a.size, d
         self.handle = ctypes.c_void_p()
-        lib.must(lib.tensor_list_create(context, tensors, len(counts), None, ctypes.byref(self.handle)))
+        lib.must(lib.tensor_list_create(context, tensors, len(counts), None, byref(self.handle)))
         self.model = [a.copy() for a in self.arrays]
         self.present = [True] * len(counts)
         self.check = None
@@ -78,7 +77,6 @@ class List:
         return [(m if here else None, d) for m, here, d in zip(self.model, self.present, self.dtypes, strict=True)]
 
     def clip(self):
-        """The clip factor that a step is yet to apply."""
         if self.max_norm is None or self.norm_applied or self.check is None or self.check.overflow:
             return np.float32(1)
         return oracle.clip_factor(self.max_norm, self.check.grad_amax if self.by_amax else self.check.grad_norm)
@@ -100,12 +98,12 @@ class State:
 
     def __init__(self, world, o, slot, dtypes, counts, name):
         handle, got, tensor = ctypes.c_void_p(), ctypes.c_char_p(), world.lib.gsc_tensor()
-        world.lib.must(world.lib.optimizer_get_state(o.handle, slot, ctypes.byref(handle), ctypes.byref(got)))
+        world.lib.must(world.lib.optimizer_get_state(o.handle, slot, byref(handle), byref(got)))
         assert got.value.decode() == name, (got.value, name)
         start = o.groups[0].initial_accumulator_value if name == "sum" else 0.0
         self.dtypes, self.arrays, self.scales = dtypes, [], []
         for i, dtype in enumerate(dtypes):
-            world.lib.must(world.lib.tensor_list_get_tensor(handle, i, ctypes.byref(tensor)))
+            world.lib.must(world.lib.tensor_list_get_tensor(handle, i, byref(tensor)))
             assert tensor.dtype == dtype and tensor.count == counts[i]
             self.arrays.append(memory(tensor.data, tensor.count, codes.STORED[dtype]))
             self.scales.append(memory(tensor.scale, -(-tensor.count // 32) if tensor.scale else 0, np.uint8))
@@ -152,7 +150,7 @@ class World:
         for context in (self.context, self.away):
             self.lib.library.gsc_context_destroy(context)
 
-    # -- Choices ------------------------------------------------------------------------------------------------------
+    # -- Choices
 
     def pick(self, choices):
         return choices[int(self.random.integers(0, len(choices)))]
@@ -181,12 +179,12 @@ class World:
         pick, o = self.pick, options
         if self.chance(0.3):
             preset = pick(range(14))
-            self.lib.must(self.lib.scaler_options_init(ctypes.byref(o), o.struct_size, preset))
+            self.must("scaler_options_init", byref(o), o.struct_size, preset)
             o.growth_interval = pick([1, 2, 3])
             return
-        self.lib.must(self.lib.scaler_options_init(ctypes.byref(o), o.struct_size, 0))
+        self.must("scaler_options_init", byref(o), o.struct_size, 0)
         o.init_scale = pick([1.0, 2.0 ** 16, 1024.0, 3.0, 0.25, 2.0 ** -20, 2.0 ** 30])
-        o.flags = int(self.random.integers(0, 16))
+        o.flags = pick(range(16))
         o.growth_factor, o.backoff_factor = pick([2.0, 2.0, 1.5, 1.1, 16.0]), pick([0.5, 0.5, 0.7, 0.1, 0.0625])
         o.growth_interval = pick([1, 2, 3, 5])
         o.min_scale = pick([0.0, 0.0, o.init_scale, o.init_scale / 3, o.init_scale / 1e3])
@@ -200,9 +198,9 @@ class World:
 
     def make_context(self):
         options, context = self.lib.struct("gsc_context_options"), ctypes.c_void_p()
-        self.lib.must(self.lib.context_options_init(ctypes.byref(options), options.struct_size))
+        self.must("context_options_init", byref(options), options.struct_size)
         options.num_threads, options.cpu_target = self.pick([1, 1, 2, 3]), self.pick([0, 0, 1])
-        self.lib.must(self.lib.context_create(ctypes.byref(options), ctypes.byref(context)))
+        self.must("context_create", byref(options), byref(context))
         return context
 
     def make_scaler(self):
@@ -210,14 +208,13 @@ class World:
         self.scaler_options(options)
         options.enabled = 0 if self.chance(0.1) else 1
         self.scaler = ctypes.c_void_p()
-        self.lib.must(self.lib.scaler_create(self.context, ctypes.byref(options), ctypes.byref(self.scaler)))
+        self.must("scaler_create", self.context, byref(options), byref(self.scaler))
         self.options = fields(options)
         self.policy = oracle.Policy(self.options)
 
     def hyper(self, options, kind, flags=None, momenta=(0.0, 0.9, 0.5), decays=(0.0, 0.0, 0.5, 0.99)):
-        """Random options of a kind, with given flags for the groups of an optimizer."""
         pick, o = self.pick, options
-        self.lib.must(self.lib.optimizer_options_init(ctypes.byref(o), o.struct_size, kind))
+        self.must("optimizer_options_init", byref(o), o.struct_size, kind)
         if self.chance(0.7):
             o.lr = pick([0.0, 1e-3, 0.1, 1.0, 0.3])
             o.beta1, o.beta2 = pick([0.0, 0.9, 0.3, 0.5, 0.95]), pick([0.0, 0.999, 0.99, 0.7, 0.9999])
@@ -295,9 +292,9 @@ class World:
             o.state = [List(self, context, *shape, lambda d, n: np.abs(self.numbers(d, n, 2.0))) for shape in shapes]
         handles = (ctypes.c_void_p * 5)(*[s.handle for s in o.state])
         o.handle = ctypes.c_void_p()
-        lib.must(lib.optimizer_create(context, ctypes.byref(options), o.params.handle, o.grads.handle,
+        lib.must(lib.optimizer_create(context, byref(options), o.params.handle, o.grads.handle,
                                       o.copy[0].handle if o.copy else None, handles if o.state else None,
-                                      len(o.state), ctypes.byref(o.handle)))
+                                      len(o.state), byref(o.handle)))
         if not o.owns:
             o.state = [State(self, o, slot, *shapes[slot], name) for slot, name in enumerate(names)]
         o.names = names
@@ -309,7 +306,7 @@ class World:
         self.optimizers.append(o)
         self.lists.append(o.grads)
 
-    # -- What the pages expect ---------------------------------------------------------------------------------------
+    # -- What the pages expect
 
     @property
     def enabled(self):
@@ -336,7 +333,7 @@ class World:
 
     def report(self, grads):
         report, p = self.lib.struct("gsc_report"), self.policy
-        status = self.lib.scaler_get_report_sync(self.scaler, grads.handle, ctypes.byref(report), None)
+        status = self.lib.scaler_get_report_sync(self.scaler, grads.handle, byref(report), None)
         at_floor = self.options.floor_action != 0 and p.skips_at_floor >= self.options.floor_patience
         assert status == (SCALE_FLOOR if at_floor and self.options.floor_action == 2 else OK), status
         assert bool(report.flags & 2) == at_floor
@@ -433,7 +430,6 @@ class World:
 
     @staticmethod
     def weights_of(o):
-        """Lists whose bits are a parameter's: with its remainder, if masters are split."""
         return [o.params, *o.state[-1:]] if o.names[-1:] == ["remainder"] else [o.params]
 
     def keep_weights(self, o):
@@ -446,8 +442,14 @@ class World:
             alike &= before[i].view(bits) == now.arrays[i].view(bits)
         o.unchanged += int(alike.sum())
 
-    def expect(self, name, status, wanted):
+    def must(self, name, *arguments):
+        self.lib.must(getattr(self.lib, name)(*arguments))
+
+    def expect(self, wanted, name, *arguments):
+        """Calls a function, whose status must be `wanted`; whether that is OK."""
+        status = getattr(self.lib, name)(*arguments)
         assert status == wanted, f"{name}: status {status}, the oracle has {wanted}: {self.lib.message().decode()}"
+        return status == OK
 
     def compare(self):
         for o in self.optimizers:
@@ -465,11 +467,11 @@ class World:
                     for i, (a, m) in enumerate(zip(s.scales, s.scale_model, strict=True)):
                         assert np.array_equal(a, m), (f"optimizer {o.number}: scales of tensor {i}", a, m)
             counts = (ctypes.c_int64 * 3)()
-            self.lib.must(self.lib.optimizer_get_steps_sync(o.handle, counts, ctypes.byref(counts, 8), None))
-            self.lib.must(self.lib.optimizer_get_unchanged_sync(o.handle, ctypes.byref(counts, 16), None))
+            self.must("optimizer_get_steps_sync", o.handle, counts, byref(counts, 8), None)
+            self.must("optimizer_get_unchanged_sync", o.handle, byref(counts, 16), None)
             wanted = [o.applied, o.skipped, o.unchanged]
             assert list(counts) == wanted, ("applied, skipped, unchanged", list(counts), wanted)
             self.keep_weights(o)
             steps = (ctypes.c_int64 * len(o.t))()
-            self.lib.must(self.lib.optimizer_get_tensor_steps_sync(o.handle, steps, len(o.t), None))
+            self.must("optimizer_get_tensor_steps_sync", o.handle, steps, len(o.t), None)
             assert list(steps) == o.t, ("tensor steps", list(steps), o.t)

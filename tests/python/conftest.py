@@ -18,7 +18,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def device_or(default):
-    """The device of the tests: `default`, or the value of GRADSCALER_TEST_DEVICE."""
     return os.environ.get("GRADSCALER_TEST_DEVICE", default)
 
 
@@ -42,6 +41,23 @@ def has_gpu():
     return any(info.device.startswith("cuda") for info in gs.devices())
 
 
+def refused(message, error=gs.InvalidArgumentError):
+    return pytest.raises(error, match=message)
+
+
+def full(value, *shape):
+    """A float32 array, of three elements unless it is said otherwise."""
+    return np.full(shape or (3,), value, np.float32)
+
+
+def ones(*shape):
+    return full(1.0, *shape)
+
+
+def zeros(*shape):
+    return full(0.0, *shape)
+
+
 def frozen(values):
     values.flags.writeable = False
     return values
@@ -60,12 +76,24 @@ def on_cpu(jax):
     return jax.default_device(jax.devices("cpu")[0])
 
 
+def environment(**more):
+    """For processes that import what this one can."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **more}
+
+
+def run_python(*arguments, command=(sys.executable, "-B"), cwd=None, **more):
+    """The output of a process, which must end well; `more` is for its environment."""
+    done = subprocess.run([*command, *map(str, arguments)], env=environment(**more), cwd=cwd, text=True,
+                          capture_output=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def run_ranks(script, world, *arguments, timeout=400):
     """Runs a script as a process for each rank, with the rank, `world` and `arguments`; all must end well."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1",
-                   "GLOO_SOCKET_IFNAME": "lo"}
     ranks = [subprocess.Popen([sys.executable, "-B", str(script), str(rank), str(world), *map(str, arguments)],
-                              env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                              env=environment(OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo"), stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)
              for rank in range(world)]
     try:
         said = [rank.communicate(timeout=timeout)[0] for rank in ranks]
@@ -76,11 +104,16 @@ def run_ranks(script, world, *arguments, timeout=400):
 
 
 @pytest.fixture
+def torch():
+    return library("torch")
+
+
+@pytest.fixture
 def pair():
     """A function that makes params of ones and gradients of a value, of the given counts."""
 
     def make(value=1.0, counts=(3, 5), dtype=np.float32):
-        params = [np.ones(n, np.float32) for n in counts]
+        params = [ones(n) for n in counts]
         return params, [np.full(n, value, dtype) for n in counts]
 
     return make

@@ -5,9 +5,8 @@ The two functions that the class is built on, which some tests call, are replace
 
 Usage: pytorch_suite.py [--original] FILE...; FILE is test/test_torch.py of PyTorch's sources, which are not part of
 this project. Its tests for the CPU are run. A test is taken if its body names GradScaler or the functions under it, or
-calls a helper that does. Prints a line for each, and why those that cannot run here cannot. With --original PyTorch's
-class stays, to tell what fails because the sources and the installed PyTorch differ in version. Exit status 0 if
-nothing failed and something passed. Needs `expecttest`, as PyTorch's tests do.
+calls a helper that does. With --original PyTorch's class stays, to tell what fails because the sources and the
+installed PyTorch differ in version. Exit status 0 if nothing failed and something passed. Needs `expecttest`.
 """
 
 import argparse
@@ -29,7 +28,6 @@ ABOUT = re.compile(r"GradScaler|grad_scaler|_amp_(foreach|update)")
 
 
 def swap():
-    """Puts this project's class, and its kernels, wherever PyTorch's can be found by name."""
     from gradscaler import ops
     from gradscaler.torch import _scaler as ours
 
@@ -60,8 +58,6 @@ def names_about_it(source):
 
 
 def absent(name):
-    """In place of a helper that the installed PyTorch lacks: tests that it decorates are skipped."""
-
     def stand_in(*arguments, **_):
         skip = unittest.skip(f"the installed PyTorch has no {name}")
         return skip(*arguments) if len(arguments) == 1 and callable(arguments[0]) else skip

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 import gradscaler as gs
+from conftest import ones, zeros
 
 NAN = float("nan")
 BAD = gs.InvalidArgumentError
 
 
 def params():
-    return [np.ones(3, np.float32)]
+    return [ones(3)]
 
 
 def optimizer():
@@ -57,6 +58,10 @@ OPTIMIZERS = [
     (gs.Adam, dict(betas=(1.0, 0.9)), BAD, r"betas\[0\]"), (gs.Adam, dict(betas=(0.9, -0.1)), BAD, r"betas\[1\]"),
     (gs.Adam, dict(betas=0.9), ValueError, "betas"), (gs.Adam, dict(device="cpu:x"), ValueError, "device"),
     (gs.Adam, dict(momentum=0.9), TypeError, "momentum"),
+    (gs.AdamW, dict(state="4bit"), ValueError, "state is '4bit'; it must be one of 'fp32', '16bit', '8bit'"),
+    (gs.AdamW, dict(master="fp32"), ValueError, "master is 'fp32'; it must be one of None, 'split', 'split24', 'stoch"),
+    (gs.AdamW, dict(master="split"), ValueError, r"master is 1, but params\[0\] is fp32; it needs fp16 or bf16"),
+    (gs.AdamW, dict(seed=1 << 63), ValueError, "seed is 9223372036854775808; it must be in"),
 ]
 
 
@@ -67,7 +72,7 @@ def test_optimizer(kind, arguments, error, message):
 
 
 LISTS = [
-    (lambda: gs.SGD(params(), [np.ones(4, np.float32)]), BAD, r"grads\[0\]"),
+    (lambda: gs.SGD(params(), [ones(4)]), BAD, r"grads\[0\]"),
     (lambda: gs.SGD(params(), []), BAD, "grads"),
     (lambda: gs.Adam(params(), params(), state={"exp_avg": params()}), ValueError, "keeps"),
     (lambda: gs.SGD(params(), params(), model_copy=[np.ones(4, np.float16)]), BAD, r"model_copy\[0\]"),
@@ -104,7 +109,7 @@ CALLS = [
     (lambda s, o: gs.ops.update_scale(1.0, 1, 0.0), TypeError, "scale"),
     (lambda s, o: gs.ops.cast([np.ones(3)], []), ValueError, r"src\[0\] is unknown: dst has no such entry"),
     (lambda s, o: gs.ops.norm([np.ones(3)], 1), ValueError, "norm_type"),
-    (lambda s, o: gs.ops.unscale_check([np.ones(3)], np.zeros(2, np.float32), 1.0), TypeError, "found_inf"),
+    (lambda s, o: gs.ops.unscale_check([np.ones(3)], zeros(2), 1.0), TypeError, "found_inf"),
     (lambda s, o: gs.clip_grad_norm_([np.ones(3)], -1.0), ValueError, "max_norm"),
     (lambda s, o: gs.clip_grad_value_([np.ones(3)], -1.0), BAD, "clip_value"),
 ]
@@ -169,7 +174,7 @@ AT = r"is 0x[0-9a-f]+, which is not aligned to its dtype fp32 \(4 bytes\)"
 
 
 def four():
-    return {"w": np.ones(4, np.float32)}
+    return {"w": ones(4)}
 
 
 # The messages name Python's arguments, which are made from the fields of the error.
@@ -184,7 +189,7 @@ NAMED = [
     (lambda: gs.ops.norm({"a": np.ones(3), "b": CROOKED}), rf"the address of tensors\['b'\] {AT}"),
     (lambda: gs.ops.cast(four(), {"w": CROOKED}), rf"the address of dst\['w'\] {AT}"),
     (lambda: gs.clip_grad_norm_({"w": CROOKED}, 1.0), rf"the address of grads\['w'\] {AT}"),
-    (lambda: gs.GradScaler().scale(np.ones(4, np.float32), out=CROOKED), rf"the address of out {AT}"),
+    (lambda: gs.GradScaler().scale(ones(4), out=CROOKED), rf"the address of out {AT}"),
     (lambda: gs.SGD(params(), params(), nesterov=True), "the optimizer has nesterov, which needs momentum > 0"),
     (lambda: gs.SGD(params(), params(), zero_grads=True, write_grads=True), "the optimizer has both zero_grads and"),
     (lambda: gs.GradScaler(min_scale=8.0, max_scale=4.0), "min_scale is 8, above max_scale, which is 4"),
@@ -206,23 +211,19 @@ def test_messages_name_what_was_passed(call, message):
 
 
 def test_error_fields():
-    with pytest.raises(BAD) as caught:
-        gs.GradScaler(growth_interval=0)
-    error = caught.value
-    assert (error.status, error.function, error.argument, error.field) == (
-        1, "gsc_scaler_create", "options", "growth_interval")
-    assert error.index is None and error.tensor is None
-    with pytest.raises(BAD) as caught:
-        gs.ops.norm([np.ones(3, np.float32), CROOKED])
-    assert (caught.value.argument, caught.value.field, caught.value.tensor) == ("tensors", "data", 1)
-    scaler = gs.GradScaler()
-    with pytest.raises(gs.BadStateError) as caught:
-        scaler.update()
-    assert caught.value.function == "gsc_scaler_update" and caught.value.argument is None
+    for call, kind, fields in (
+            (lambda: gs.GradScaler(growth_interval=0), BAD,
+             dict(status=1, function="gsc_scaler_create", argument="options", field="growth_interval", index=None,
+                  tensor=None)),
+            (lambda: gs.ops.norm([ones(3), CROOKED]), BAD, dict(argument="tensors", field="data", tensor=1)),
+            (gs.GradScaler().update, gs.BadStateError, dict(function="gsc_scaler_update", argument=None))):
+        with pytest.raises(kind) as caught:
+            call()
+        assert {name: getattr(caught.value, name) for name in fields} == fields
 
 
 def test_names():
-    values = np.ones(2, np.float32)
+    values = ones(2)
     with pytest.raises(TypeError, match=r"names\[0\] is 1; it must be a string"):
         gs.TensorList([values], names=[1])
     for name in ("a\0b", "\ud800"):

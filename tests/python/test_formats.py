@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gradscaler as gs
-from conftest import library
+from conftest import library, refused
 
 KINDS = [getattr(gs, name) for name in gs.optimizers.__all__]
 COUNTS = (100, 7)
@@ -81,7 +81,7 @@ def test_masters_begin_as_their_weights_and_are_not_dropped():
     few.load_state_dict(split.state_dict())
     wide, narrow = split.state_arrays()["remainder.p100"], few.state_arrays()["remainder.p100"]
     assert wide.dtype == np.int16 and narrow.dtype == np.int8 and narrow.any()
-    with pytest.raises(gs.InvalidArgumentError, match=r"'remainder.p100'\] is unknown"):
+    with refused(r"'remainder.p100'\] is unknown"):
         plain.load_state_dict(split.state_dict())
     split.load_state_dict(plain.state_dict())
     assert not split.state_arrays()["remainder.p100"].any()
@@ -112,18 +112,6 @@ def test_pytorchs_tensors_and_torch_optim_both_ways():
     for slot in ("exp_avg", "exp_avg_sq"):
         expected = theirs.state[p][slot]
         torch.testing.assert_close(back["state"][0][slot], expected, rtol=2 ** -4, atol=1e-3 * expected.max().item())
-
-
-@pytest.mark.parametrize("options, message", [
-    (dict(state="4bit"), "state is '4bit'; it must be one of 'fp32', '16bit', '8bit'"),
-    (dict(master="fp32"), "master is 'fp32'; it must be one of None, 'split', 'split24', 'stochastic'"),
-    (dict(master="split"), "master is 1, but params['w'] is fp32; it needs fp16 or bf16"),
-    (dict(seed=1 << 63), "seed is 9223372036854775808; it must be in"),
-])
-def test_bad_options_are_named(options, message):
-    with pytest.raises(ValueError) as caught:
-        gs.AdamW({"w": np.ones(3, np.float32)}, {"w": np.ones(3, np.float32)}, **options)
-    assert message in str(caught.value)
 
 
 def test_bad_state_is_named():

@@ -7,12 +7,8 @@ import numpy as np
 import pytest
 
 import gradscaler as gs
-from conftest import library, on_cpu
-
-jax = library("jax")
-jnp = jax.numpy
-
-import gradscaler.jax as gj  # noqa: E402
+from conftest import on_cpu
+from jax_trees import gj, jax, jnp, random_tree, same_bits
 
 P = jax.sharding.PartitionSpec
 FORMATS = [(state, master) for state in ("fp32", "16bit", "8bit")
@@ -27,9 +23,7 @@ def cpu():
         yield
 
 
-def tree(seed, dtype="float32"):
-    rng = np.random.default_rng(seed)
-    return {name: jnp.asarray(rng.normal(size=shape), dtype) for name, shape in SHAPES.items()}
+tree = functools.partial(random_tree, SHAPES)
 
 
 def stepped(params, state, seeds, place=lambda tree: tree):
@@ -37,14 +31,6 @@ def stepped(params, state, seeds, place=lambda tree: tree):
     for seed in seeds:
         params, state = step(params, place(tree(seed)), state)
     return params, state
-
-
-def same(found, expected):
-    one, other = jax.tree_util.tree_flatten(found), jax.tree_util.tree_flatten(expected)
-    assert one[1] == other[1]
-    for left, right in zip(one[0], other[0], strict=True):
-        assert left.dtype == right.dtype
-        np.testing.assert_array_equal(np.asarray(left), np.asarray(right))
 
 
 @pytest.mark.parametrize("state, master", FORMATS)
@@ -69,15 +55,14 @@ def test_bits_are_those_of_the_optimizer_over_arrays(state, master, dtype):
             grads[name][...] = grad
         optimizer.step()
         params, found = step(params, {name: jnp.asarray(4 * g) for name, g in grads.items()}, found, inv_scale=0.25)
-    same(params, {name: jnp.asarray(p) for name, p in own.items()})
+    same_bits(params, {name: jnp.asarray(p) for name, p in own.items()})
     assert found.step == 4
     arrays = optimizer.state_arrays()
     for slot in ("exp_avg", "exp_avg_sq", "exp_avg_scale", "exp_avg_sq_scale", "remainder"):
         for name, values in (getattr(found, slot, None) or {}).items():
             expected = np.asarray(arrays[f"{slot}.{name}"]).reshape(-1).view(np.uint8)
             assert np.array_equal(np.asarray(values).reshape(-1).view(np.uint8), expected), (slot, name)
-    # A step that is skipped changes and draws nothing.
-    same(gj.adamw(params, behind(tree(9)), found, found_inf=1.0), (params, found))
+    same_bits(gj.adamw(params, behind(tree(9)), found, found_inf=1.0), (params, found))
 
 
 @pytest.mark.parametrize("state, master", [("8bit", "stochastic"), ("16bit", "split")])
@@ -96,9 +81,8 @@ def test_shards_lie_where_the_parameters_do_and_have_their_bits(state, master):
         for slot in (params, found.exp_avg, found.exp_avg_sq, found.exp_avg_sq_scale, found.remainder):
             if slot is not None:
                 assert (slot[name].sharding.spec[:1] or (None,)) == (p.sharding.spec[:1] or (None,)), name
-    same((params, found), whole)
-    # As many shards or none later.
-    same(gj.adamw_convert(params, found, dtype="float32"), gj.adamw_convert(*whole, dtype="float32"))
+    same_bits((params, found), whole)
+    same_bits(gj.adamw_convert(params, found, dtype="float32"), gj.adamw_convert(*whole, dtype="float32"))
     text = jax.jit(gj.adamw).lower(params, place(tree(7)), found).compile().as_text()
     assert "gradscaler" in text and "all-gather" not in text
 
@@ -110,7 +94,7 @@ def test_shards_that_would_cut_a_group_are_brought_together():
     spread = {"m": jax.device_put(params["m"], jax.sharding.NamedSharding(mesh, P("x"))),
               "w": jax.device_put(params["w"], jax.sharding.NamedSharding(mesh, P(None, "x")))}
     one, other = (jax.jit(gj.adamw)(p, grads, gj.adamw_init(p, state="8bit", master="split")) for p in (params, spread))
-    same(other[0], one[0])
+    same_bits(other[0], one[0])
     assert other[0]["m"].sharding.spec == P("x", None, None)
 
 
@@ -119,22 +103,22 @@ def test_shards_that_would_cut_a_group_are_brought_together():
 def test_state_is_saved_loaded_and_converted(state, master, tmp_path):
     params = tree(0, "bfloat16")
     params, found = stepped(params, gj.adamw_init(params, state=state, master=master, seed=2), range(3))
-    leaves, structure = jax.tree_util.tree_flatten((params, found))
+    leaves, structure = jax.tree.flatten((params, found))
     # NumPy's files do not know bfloat16.
     np.savez(tmp_path / "saved.npz", *(np.asarray(leaf).view("u2") if leaf.dtype == "bfloat16" else leaf
                                        for leaf in leaves))
     with np.load(tmp_path / "saved.npz") as saved:
         again = [jnp.asarray(saved[f"arr_{i}"].view(leaf.dtype)) for i, leaf in enumerate(leaves)]
-    loaded = jax.tree_util.tree_unflatten(structure, again)
-    same(stepped(*loaded, [3]), stepped(params, found, [3]))
+    loaded = jax.tree.unflatten(structure, again)
+    same_bits(stepped(*loaded, [3]), stepped(params, found, [3]))
     wide, full = gj.adamw_convert(params, found, dtype="float32")
     assert isinstance(full, gj.AdamWState) and full.step == 3
     assert wide["w"].dtype == full.exp_avg["w"].dtype == "float32"
     assert (wide["w"] != params["w"]).any() == (master in ("split", "split24"))
     back, small = gj.adamw_convert(wide, full, dtype="bfloat16", state=state, master=master, seed=2)
-    same(back, params)
-    same(small.remainder, found.remainder)
-    same(gj.adamw_convert(back, small, dtype="float32")[0], wide)
+    same_bits(back, params)
+    same_bits(small.remainder, found.remainder)
+    same_bits(gj.adamw_convert(back, small, dtype="float32")[0], wide)
     bound = {"fp32": 0.0, "16bit": 2.0**-8, "8bit": 2.0**-4}[state]
     for slot in ("exp_avg", "exp_avg_sq"):
         for name, values in getattr(gj.adamw_convert(back, small)[1], slot).items():
@@ -148,7 +132,7 @@ def test_masters_begin_as_the_parameters():
     _, plain = stepped(params, gj.adamw_init(params), range(2))
     after, small = gj.adamw_convert(params, plain, state="8bit", master="split")
     assert not any(map(np.any, small.remainder.values()))
-    same(after, params)
+    same_bits(after, params)
 
 
 @pytest.mark.parametrize("master", ["split", "split24"])
@@ -156,15 +140,15 @@ def test_masters_begin_as_the_parameters():
 def test_masters_between_two_weights_keep_their_bits(dtype, half, master):
     wide = {"w": jnp.asarray([1 + half, -1 - half, 1 + 3 * half, 1.0, 0.0, half], jnp.float32)}
     narrow = gj.adamw_convert(wide, gj.adamw_init(wide), dtype=dtype, master=master)
-    same(gj.adamw_convert(*narrow, dtype="float32")[0], wide)
+    same_bits(gj.adamw_convert(*narrow, dtype="float32")[0], wide)
 
 
 def test_vmap():
     params = tree(0, "bfloat16")
-    stack = functools.partial(jax.tree_util.tree_map, lambda *leaves: jnp.stack(leaves))
+    stack = functools.partial(jax.tree.map, lambda *leaves: jnp.stack(leaves))
     found = gj.adamw_init(params, state="8bit", master="split")
     both = jax.vmap(gj.adamw)(stack(params, params), stack(tree(1), tree(2)), stack(found, found))
-    same(both, stack(*(gj.adamw(params, tree(seed), found) for seed in (1, 2))))
+    same_bits(both, stack(*(gj.adamw(params, tree(seed), found) for seed in (1, 2))))
 
 
 @pytest.mark.parametrize("call, error, message", [

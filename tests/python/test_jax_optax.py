@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradscaler.jax.optax against optax: each step is made from the same state, gradients and parameters, under jit.
 
-The library's arithmetic is PyTorch's, in which it is compared elsewhere (tests/conformance); here it must be optax's
-but for rounding. Where the operations are the same, so must be the bits.
+The library's arithmetic is PyTorch's; it must be optax's but for rounding. Where the operations are the same, so must
+be the bits.
 """
 
 import functools
@@ -10,13 +10,11 @@ import functools
 import numpy as np
 import pytest
 
-from conftest import library
+from conftest import library, refused
+from jax_trees import jax, jnp, random_tree, same_bits
 
-jax = library("jax")
 optax = library("optax")
-jnp = jax.numpy
 
-import gradscaler as gs  # noqa: E402
 import gradscaler.jax.optax as go  # noqa: E402
 
 U = 2.0**-24
@@ -64,21 +62,11 @@ MAKERS = {name: functools.cache(make) for name, make in {
 }.items()}
 
 
-def tree(seed, dtype=jnp.float32):
-    rng = np.random.default_rng(seed)
-    return {name: jnp.asarray(rng.normal(size=shape), dtype) for name, shape in SHAPES.items()}
+tree = functools.partial(random_tree, SHAPES)
 
 
 def leaves(values):
-    return [np.asarray(leaf, np.float64) for leaf in jax.tree_util.tree_leaves(values)]
-
-
-def same_bits(found, expected):
-    for one, other in zip(jax.tree_util.tree_leaves(found), jax.tree_util.tree_leaves(expected), strict=True):
-        if jnp.issubdtype(one.dtype, jax.dtypes.prng_key):
-            one, other = jax.random.key_data(one), jax.random.key_data(other)
-        one, other = np.asarray(one), np.asarray(other)
-        assert one.dtype == other.dtype and one.tobytes() == other.tobytes()
+    return [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(values)]
 
 
 def near(found, expected):
@@ -113,7 +101,7 @@ def test_one_step_is_optaxs_but_for_rounding(name, steps):
 @pytest.mark.parametrize("name", MAKERS)
 def test_states_are_optaxs_own(name):
     ours, theirs = MAKERS[name](go), MAKERS[name](optax)
-    assert jax.tree_util.tree_structure(ours.init(tree(0))) == jax.tree_util.tree_structure(theirs.init(tree(0)))
+    assert jax.tree.structure(ours.init(tree(0))) == jax.tree.structure(theirs.init(tree(0)))
     # optax's run goes on with ours, and ours with optax's.
     near(after([theirs, theirs, ours, theirs])[1], after([theirs] * 4)[1])
 
@@ -136,7 +124,7 @@ def test_words_skip_and_unscale(name):
         updates, skipped = step(grads, state, params, found_inf=1.0)
         same_bits(skipped, state)
         same_bits(jax.jit(optax.apply_updates)(params, updates), params)
-    scaled = jax.tree_util.tree_map(lambda g: g * 1024, tree(1))
+    scaled = jax.tree.map(lambda g: g * 1024, tree(1))
     # XLA joins the multiplication with optax's operations that follow: there the factor is in both.
     one = {"inv_scale": 1.0} if name in OPTAXS else {}
     same_bits(step(scaled, state, params, inv_scale=1 / 1024), step(tree(1), state, params, **one))
@@ -147,7 +135,7 @@ def test_words_skip_and_unscale(name):
 def test_16_bit_parameters_and_gradients(name, dtype):
     tx = MAKERS[name](go)
     params, grads = tree(0, dtype), tree(1, dtype)
-    wide = jax.tree_util.tree_map(lambda a: a.astype(jnp.float32), (params, grads))
+    wide = jax.tree.map(lambda a: a.astype(jnp.float32), (params, grads))
     updates, state = tx.update(grads, tx.init(params), params)
     expected, expected_state = tx.update(wide[1], tx.init(wide[0]), wide[0])
     same_bits(state, expected_state)
@@ -186,7 +174,7 @@ def run(tx, overflows, unchanged=lambda state: state):
 
     applied = 0
     for overflow in overflows:
-        grads = jax.tree_util.tree_map(lambda g: g.at[0].set(jnp.inf), tree(99)) if overflow else tree(100 + applied)
+        grads = jax.tree.map(lambda g: g.at[0].set(jnp.inf), tree(99)) if overflow else tree(100 + applied)
         before = params, unchanged(state)
         params, state = step(grads, state, params, 1.0 if overflow else 0.0)
         applied += not overflow
@@ -197,28 +185,27 @@ def run(tx, overflows, unchanged=lambda state: state):
 
 @pytest.mark.parametrize("wrap, name", [(False, name) for name in AROUND] + [(True, name) for name in WRAPPED])
 def test_a_step_that_was_skipped_has_left_nothing_in_what_is_around(wrap, name):
-    make = (lambda: go.skip_if_found_inf(WRAPPED[name](go))) if wrap else (lambda: AROUND[name](go))
-    same_bits(run(make(), [True, False, True, True, False, False, True, False]), run(make(), [False] * 4))
+    tx = go.skip_if_found_inf(WRAPPED[name](go)) if wrap else AROUND[name](go)
+    same_bits(run(tx, [True, False, True, True, False, False, True, False]), run(tx, [False] * 4))
 
 
 @pytest.mark.parametrize("name", WRAPPED)
 def test_what_is_around_takes_the_same_steps(name):
     near(after(WRAPPED[name](go), 4)[1], after(WRAPPED[name](optax), 4)[1])
-    # The wrapper changes no bit of them.
     inner, found = WRAPPED[name](optax), go.skip_if_found_inf(WRAPPED[name](optax))
     params, state = tree(0), inner.init(tree(0))
     for seed in (100, 101):
         expected = inner.update(tree(seed), state, params)
         same_bits(found.update(tree(seed), state, params, found_inf=0.0), expected)
-        scaled = jax.tree_util.tree_map(lambda g: g * 4.0, tree(seed))
+        scaled = jax.tree.map(lambda g: g * 4.0, tree(seed))
         same_bits(found.update(scaled, state, params, found_inf=0.0, inv_scale=0.25), expected)
         state = expected[1]
 
 
 def test_multi_steps_that_skips_what_is_not_finite():
-    make = lambda: optax.MultiSteps(go.adam(LR), 2, should_skip_update_fn=optax.skip_not_finite)  # noqa: E731
-    but_its_report = lambda state: state._replace(skip_state=())  # noqa: E731
-    same_bits(run(make(), [True, False, True, False], but_its_report), run(make(), [False] * 2, but_its_report))
+    tx = optax.MultiSteps(go.adam(LR), 2, should_skip_update_fn=optax.skip_not_finite)
+    same_bits(*(run(tx, overflows, lambda state: state._replace(skip_state=()))  # But its report.
+                for overflows in ([True, False, True, False], [False] * 2)))
 
 
 @pytest.mark.parametrize("make", [*MAKERS.values(), lambda m: m.skip_if_found_inf(optax.adam(LR))])
@@ -226,18 +213,17 @@ def test_several_numbers_in_the_place_of_one_are_refused(make):
     params = tree(0)
     tx = make(go)
     for name in ("found_inf", "inv_scale"):
-        with pytest.raises(gs.InvalidArgumentError, match=name + r" has shape \(2,\)"):
+        with refused(name + r" has shape \(2,\)"):
             tx.update(params, tx.init(params), params, **{name: jnp.array([0.0, 1.0])})
 
 
 def test_wrong_trees_missing_parameters_and_traced_options():
     tx = go.adam(LR)
-    state = tx.init(tree(0))
-    with pytest.raises(ValueError, match="state.mu and updates have no name in common"):
-        tx.update({"v": jnp.ones(3)}, state)
-    with pytest.raises(ValueError, match=r"state.mu\['b'\] has shape \(7,\), but updates\['b'\] has \(9, 6\)"):
-        tx.update({"w": jnp.ones((6, 9)), "b": jnp.ones((9, 6))}, state)
-    with pytest.raises(ValueError, match="params"):
-        go.adamw(LR).update(tree(1), go.adamw(LR).init(tree(0)))
-    with pytest.raises(TypeError, match="b1 is traced.* static_args"):
+    for own, updates, message in (
+            (tx, {"v": jnp.ones(3)}, "state.mu and updates have no name in common"),
+            (tx, {"w": jnp.ones((6, 9)), "b": jnp.ones((9, 6))},
+             r"state.mu\['b'\] has shape \(7,\), but updates\['b'\] has \(9, 6\)"), (go.adamw(LR), tree(1), "params")):
+        with refused(message, ValueError):
+            own.update(updates, own.init(tree(0)))
+    with refused("b1 is traced.* static_args", TypeError):
         jax.jit(optax.inject_hyperparams(go.adam)(LR).init)(tree(0))

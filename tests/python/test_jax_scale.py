@@ -9,18 +9,12 @@ import pytest
 
 import gradscaler as gs
 from conftest import library
-
-jax = library("jax")
-jnp = jax.numpy
-
-import gradscaler.jax as gj  # noqa: E402
-from gradscaler.jax import _policy  # noqa: E402
+from jax_trees import gj, jax, jnp
 
 COUNTERS = ("hysteresis_tracker", "overflows_since_rescale", "updates_since_rescale", "skips_at_floor")
 
 
 def run(scale, overflows):
-    """The state after each update, scanned under jit."""
     def step(scale, found_inf):
         scale = scale.update(found_inf)
         return scale, scale
@@ -45,7 +39,7 @@ def random_policy(rng):
 
 def require_same_updates(scale, scaler, overflows):
     """Their states after each update, until unscaling 0 by itself overflows; the number of updates."""
-    after = jax.tree_util.tree_map(np.asarray, run(scale, overflows))
+    after = jax.tree.map(np.asarray, run(scale, overflows))
     gradient = np.zeros(1, np.float32)
     grads = gs.TensorList([gradient])
     for i, overflow in enumerate(overflows):
@@ -82,7 +76,6 @@ def test_any_policy_is_that_of_the_object_interface(seed):
 
 
 def at(policy, scale, **counts):
-    """A DynamicScale and a scaler of the object interface in the same state."""
     scaler = gs.GradScaler(**policy)
     state = scaler.state_dict()
     state.update(scale=scale, _growth_tracker=counts.pop("growth_tracker", 0))
@@ -112,7 +105,7 @@ def test_scales_at_the_ends_of_float32(scale):
 def test_products_of_64_bits():
     a, b = np.random.default_rng(6).integers(0, 2**32, (2, 1000), dtype=np.uint64)
     a[:2], b[:2] = 2**32 - 1, (2**32 - 1, 1)
-    high, low = _policy._product(jnp.asarray(a, jnp.uint32), jnp.asarray(b, jnp.uint32))
+    high, low = gj._policy._product(jnp.asarray(a, jnp.uint32), jnp.asarray(b, jnp.uint32))
     np.testing.assert_array_equal(np.asarray(high, np.uint64) << np.uint64(32) | np.asarray(low, np.uint64), a * b)
 
 
@@ -123,7 +116,7 @@ def test_rates_are_compared_as_doubles_are(limit):
     exact = (whole * limit).astype(np.int64)
     for part in (exact - 1, exact, exact + 1, whole - 1, whole):
         part = np.clip(part, 1, 2**31 - 1)
-        found = _policy._is_below(jnp.asarray(part, jnp.int32), jnp.asarray(whole, jnp.int32), limit)
+        found = gj._policy._is_below(jnp.asarray(part, jnp.int32), jnp.asarray(whole, jnp.int32), limit)
         np.testing.assert_array_equal(found, part / whole < limit)
 
 
@@ -148,34 +141,27 @@ def test_what_a_scale_cannot_say():
 
 
 def test_vmap_over_scales():
-    scales = jax.tree_util.tree_map(lambda a: jnp.stack([a] * 3), gj.DynamicScale.create(16.0, min_scale=8.0))
+    scales = jax.tree.map(lambda a: jnp.stack([a] * 3), gj.DynamicScale.create(16.0, min_scale=8.0))
     after = jax.vmap(lambda s, f: s.update(f).update(f))(scales, jnp.array([0.0, 1.0, 0.0]))
     assert after.scale.tolist() == [16.0, 8.0, 16.0] and after.growth_tracker.tolist() == [2, 0, 2]
     assert after.skips_at_floor.tolist() == [0, 1, 0]
 
 
-@pytest.fixture
-def by_flax():
+def by_flax(saved, fresh, _):
     serialization = library("flax.serialization")
-    return lambda saved, fresh: serialization.from_bytes(fresh, serialization.to_bytes(saved))
+    return serialization.from_bytes(fresh, serialization.to_bytes(saved))
 
 
-@pytest.fixture
-def by_orbax(tmp_path):
-    orbax = library("orbax.checkpoint")
-
-    def restored(saved, fresh):
-        with orbax.StandardCheckpointer() as checkpointer:
-            checkpointer.save(tmp_path / "run", saved)
-            checkpointer.wait_until_finished()
-            return checkpointer.restore(tmp_path / "run", fresh)
-
-    return restored
+def by_orbax(saved, fresh, path):
+    with library("orbax.checkpoint").StandardCheckpointer() as checkpointer:
+        checkpointer.save(path / "run", saved)
+        checkpointer.wait_until_finished()
+        return checkpointer.restore(path / "run", fresh)
 
 
-@pytest.mark.parametrize("by", ["by_flax", "by_orbax"])
+@pytest.mark.parametrize("by", [by_flax, by_orbax])
 @pytest.mark.parametrize("preset", ["torch", "megatron"])
-def test_checkpoints(preset, by, request):
+def test_checkpoints(preset, by, tmp_path):
     optax = library("gradscaler.jax.optax")
     params = {"w": jnp.arange(4.0), "b": jnp.ones(2, jnp.bfloat16)}
     tx = optax.adamw(1e-2)
@@ -184,9 +170,9 @@ def test_checkpoints(preset, by, request):
     saved = {"opt_state": tx.update(params, fresh["opt_state"], params)[1],
              "state": gj.adamw(params, params, fresh["state"])[1],
              "scale": jax.jit(lambda s: s.update(0.0).update(1.0).update(0.0))(fresh["scale"])}
-    restored = request.getfixturevalue(by)(saved, fresh)
-    assert jax.tree_util.tree_structure(restored) == jax.tree_util.tree_structure(saved)
-    for one, other in zip(*map(jax.tree_util.tree_leaves, (restored, saved)), strict=True):
+    restored = by(saved, fresh, tmp_path)
+    assert jax.tree.structure(restored) == jax.tree.structure(saved)
+    for one, other in zip(*map(jax.tree.leaves, (restored, saved)), strict=True):
         np.testing.assert_array_equal(one, other)
     assert restored["scale"].update(0.0).scale == saved["scale"].update(0.0).scale
 
@@ -204,5 +190,5 @@ def test_a_scale_that_was_not_made_by_create_says_how_it_is_made():
         with pytest.raises(TypeError, match=r"make it with DynamicScale\.create\(\)"):
             gj.DynamicScale(**given)
     # What JAX makes of one is no scale, and is not refused.
-    specs = jax.tree_util.tree_map(lambda _: None, gj.DynamicScale.create())
+    specs = jax.tree.map(lambda _: None, gj.DynamicScale.create())
     assert isinstance(specs, gj.DynamicScale) and specs.scale is None

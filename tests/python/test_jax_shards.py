@@ -9,17 +9,12 @@ import numpy as np
 import pytest
 
 from conftest import library, on_cpu
-
-jax = library("jax")
-jnp = jax.numpy
-
-import gradscaler.jax as gj  # noqa: E402
+from jax_trees import gj, jax, jnp, random_tree, same_bits
 
 P = jax.sharding.PartitionSpec
 DEVICES = jax.devices("cpu")
 SPECS = {"w": P("x", "y"), "b": P("y"), "s": P(), "h": P(None, "x")}
-SHAPES = {"w": (8, 12), "b": (6,), "s": (), "h": (3, 4, 5)}
-NAMES = sorted(SHAPES)
+SHAPES = {"b": (6,), "h": (3, 4, 5), "s": (), "w": (8, 12)}
 COLLECTIVE = re.compile(r" (all-gather|all-reduce|all-to-all|collective-permute|dynamic-slice)[-a-z.]*\(")
 
 
@@ -38,35 +33,32 @@ def make_mesh(shape, names, kind="Auto"):
     return jax.make_mesh(shape, names, devices=DEVICES, axis_types=(getattr(jax.sharding.AxisType, kind),) * len(names))
 
 
-def tree(seed):
-    rng = np.random.default_rng(seed)
-    return {name: jnp.asarray(rng.normal(size=SHAPES[name]), jnp.float32) for name in NAMES}
+tree = functools.partial(random_tree, SHAPES)
 
 
 def put(mesh, values):
-    return {name: jax.device_put(values[name], jax.sharding.NamedSharding(mesh, SPECS[name])) for name in NAMES}
+    return {name: jax.device_put(values[name], jax.sharding.NamedSharding(mesh, SPECS[name])) for name in SHAPES}
 
 
 def collectives(call, *arguments):
-    """The kinds of communication in the compiled module."""
     text = jax.jit(call).lower(*arguments).compile().as_text()
     assert "gradscaler" in text
     return sorted(set(COLLECTIVE.findall(text)))
 
 
+def stepped(**options):
+    """One step on one device."""
+    return gj.adamw(tree(0), tree(1), gj.adamw_init(tree(0)), **options)
+
+
 def same_place(mesh, values):
-    for name in NAMES:
+    for name in SHAPES:
         expected = jax.sharding.NamedSharding(mesh, SPECS[name])
         assert values[name].sharding.is_equivalent_to(expected, values[name].ndim), name
 
 
-def same_bits(found, expected):
-    for name in NAMES:
-        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
-
-
 def test_adamw_keeps_shards(mesh):
-    expected = gj.adamw(tree(0), tree(1), gj.adamw_init(tree(0)), lr=0.1)
+    expected = stepped(lr=0.1)
     params, grads = put(mesh, tree(0)), put(mesh, tree(1))
     state = gj.adamw_init(params)
     same_place(mesh, state.exp_avg)
@@ -107,7 +99,7 @@ def test_optax_keeps_shards(name):
     # LAMB's norms are over all shards: sums, n roundings each.
     assert collectives(step, *arguments) == ["all-reduce"] * (name == "lamb")
     found = jax.jit(step)(*arguments)
-    for one, other in zip(*map(jax.tree_util.tree_leaves, (found, expected)), strict=True):
+    for one, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=200 * 2.0**-24 if name == "lamb" else 0)
     same_place(mesh, found[0])
     for moment in found[1][0]:
@@ -119,7 +111,7 @@ def test_a_whole_training_step_gathers_no_parameter(mesh):
     params = put(mesh, tree(0))
 
     def step(scale, params, state):
-        loss = lambda p: sum(jnp.sum(p[name] ** 2) for name in NAMES)  # noqa: E731
+        loss = lambda p: sum(jnp.sum(p[name] ** 2) for name in SHAPES)  # noqa: E731
         scale, found_inf, value, grads = scale.value_and_grad(loss)(params)
         params, state = gj.adamw(params, grads, state, found_inf=found_inf)
         return scale, params, state, value
@@ -145,17 +137,17 @@ def test_unscale_check_joins_what_was_found(mesh):
 def test_gradients_that_lie_elsewhere_are_brought_to_the_parameters(mesh):
     if "Explicit" in str(getattr(mesh, "axis_types", "")):
         pytest.skip("with explicit sharding moving is the caller's to write")
-    expected, _ = gj.adamw(tree(0), tree(1), gj.adamw_init(tree(0)))
+    expected, _ = stepped()
     params = put(mesh, tree(0))
     everywhere = jax.device_put(tree(1), jax.sharding.NamedSharding(mesh, P()))
-    stepped, _ = jax.jit(gj.adamw)(params, everywhere, gj.adamw_init(params))
-    same_bits(stepped, expected)
-    same_place(mesh, stepped)
+    found, _ = jax.jit(gj.adamw)(params, everywhere, gj.adamw_init(params))
+    same_bits(found, expected)
+    same_place(mesh, found)
 
 
 @pytest.mark.parametrize("check_vma", [True, False])
 def test_shard_map(mesh, check_vma):
-    expected, _ = gj.adamw(tree(0), tree(1), gj.adamw_init(tree(0)))
+    expected, _ = stepped()
     state_specs = gj.AdamWState(P(), SPECS, SPECS)
 
     def step(params, grads, state):
@@ -165,18 +157,17 @@ def test_shard_map(mesh, check_vma):
     call = jax.jit(jax.shard_map(step, mesh=mesh, in_specs=(SPECS, SPECS, state_specs), check_vma=check_vma,
                                  out_specs=(SPECS, state_specs)))
     params = put(mesh, tree(0))
-    stepped, state = call(params, put(mesh, tree(1)), gj.adamw_init(params))
-    same_place(mesh, stepped)
-    same_bits(stepped, expected)
+    found, _ = call(params, put(mesh, tree(1)), gj.adamw_init(params))
+    same_place(mesh, found)
+    same_bits(found, expected)
     bad = tree(1)
     bad["w"] = bad["w"].at[7, 11].set(jnp.inf)
-    stepped, state = call(params, put(mesh, bad), gj.adamw_init(params))
-    same_bits(stepped, tree(0))
+    found, state = call(params, put(mesh, bad), gj.adamw_init(params))
+    same_bits(found, tree(0))
     assert state.step == 0
 
 
 def average_step(scale, params, state, x, poison):
-    """Data-parallel: each device has its part of the batch, gradients are means over the axis."""
     loss = lambda p: jnp.mean((x * p["w"]) ** 2) * poison[0]  # noqa: E731
     scale, found_inf, _, grads = scale.value_and_grad(loss, axis_name="batch")(params)
     params, state = gj.adamw(params, grads, state, lr=0.1, found_inf=found_inf)
@@ -192,27 +183,27 @@ def test_axis_name_averages_and_agrees(how, poisoned, policy):
     params = {"w": jnp.array([1.0, -2.0])}
     state, scale = gj.adamw_init(params), gj.DynamicScale.create(256.0, **policy)
     if how == "pmap":
-        everywhere = lambda tree: jax.tree_util.tree_map(lambda a: jnp.stack([a] * 4), tree)  # noqa: E731
+        everywhere = lambda tree: jax.tree.map(lambda a: jnp.stack([a] * 4), tree)  # noqa: E731
         call = jax.pmap(average_step, axis_name="batch", devices=DEVICES)
         out = call(everywhere(scale), everywhere(params), everywhere(state), x, poison[:, None])
-        for leaf in jax.tree_util.tree_leaves(out):
+        for leaf in jax.tree.leaves(out):
             np.testing.assert_array_equal(leaf, jnp.stack([leaf[0]] * 4))
-        after, stepped, _, grads, found = jax.tree_util.tree_map(lambda leaf: leaf[0], out)
+        after, params_after, _, grads, found = jax.tree.map(lambda leaf: leaf[0], out)
     else:
         mesh = make_mesh((4,), ("batch",))
         call = jax.shard_map(average_step, mesh=mesh, in_specs=(P(), P(), P(), P("batch"), P("batch")),
                              out_specs=(P(), P(), P(), P(), P("batch")), check_vma=how == "shard_map")
-        after, stepped, _, grads, found = jax.jit(call)(scale, params, state, x, poison)
+        after, params_after, _, grads, found = jax.jit(call)(scale, params, state, x, poison)
     if poisoned is not None:
         assert (found == 1.0).all() and after.scale == 128.0
-        np.testing.assert_array_equal(stepped["w"], params["w"])
+        np.testing.assert_array_equal(params_after["w"], params["w"])
         return
     assert (found == 0.0).all() and after.growth_tracker == 1
     # All are powers of two and small integers: nothing is rounded.
     of_all = jax.grad(lambda p: jnp.mean((x * p["w"]) ** 2))(params)
     np.testing.assert_array_equal(grads["w"], of_all["w"])
     expected, _ = gj.adamw(params, of_all, state, lr=0.1)
-    np.testing.assert_array_equal(stepped["w"], expected["w"])
+    np.testing.assert_array_equal(params_after["w"], expected["w"])
 
 
 @pytest.mark.parametrize("argnums", [1, -1, (0, -1), [-2, 1], np.int64(-1)], ids=str)
@@ -224,5 +215,5 @@ def test_argnums_from_the_end_are_the_same_arguments(argnums):
         return gj.DynamicScale.create(256.0).value_and_grad(loss, argnums, axis_name="batch")(v, w)[3]
 
     call = jax.jit(jax.shard_map(step, mesh=mesh, in_specs=(P(), P(), P("batch")), out_specs=P()))
-    assert jax.tree_util.tree_all(jax.tree_util.tree_map(lambda g: bool(g == 1.5),
+    assert jax.tree.all(jax.tree.map(lambda g: bool(g == 1.5),
                                                          call(jnp.ones(()), jnp.ones(()), jnp.arange(4.0))))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import gradscaler as gs
+from conftest import full, zeros
 from gradscaler import ops
 
 
@@ -30,8 +31,7 @@ def test_what_would_be_read_after_it_was_written_is_refused():
                 call()
     with pytest.raises(ValueError, match="outputs overlaps out in memory; pass a copy"):
         gs.GradScaler().scale(values[:-2], out=values[2:])
-    # Written twice in one call.
-    found = np.zeros(1, np.float32)
+    found = zeros(1)
     for call in (lambda: ops.unscale_check([values, values[5:]], found, 0.5),
                  lambda: gs.clip_grad_norm_([values, values], 1.0),
                  lambda: ops.cast([before[:4], before[4:8]], [values[:4], values[2:6]])):
@@ -53,7 +53,7 @@ def test_norms():
 
 
 def test_clip_grad_norm():
-    grads = [np.full(4, 3.0, np.float32), np.full(12, 3.0, np.float32)]
+    grads = [full(3.0, 4), full(3.0, 12)]
     assert gs.clip_grad_norm_(grads, 6.0) == 12.0
     np.testing.assert_allclose(grads[1], 1.5, rtol=1e-5)
     before = grads[0].copy()
@@ -66,7 +66,7 @@ def test_clip_grad_norm():
 
 
 def test_the_clip_factor_of_float64_is_a_float64():
-    grads = [np.full(3, 0.7), np.full(2, 0.7, np.float32)]
+    grads = [np.full(3, 0.7), full(0.7, 2)]
     total = gs.clip_grad_norm_(grads, 0.3)
     factor = 0.3 / (total + 1e-6)
     assert grads[0].tolist() == [0.7 * factor] * 3

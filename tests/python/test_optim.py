@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 
 import gradscaler as gs
-from conftest import library
+from conftest import frozen, full, library, ones, refused, zeros
 
 KINDS = [getattr(gs, name) for name in gs.optimizers.__all__]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_argument_shows_in_the_group(kind):
-    optimizer = kind([np.ones(2, np.float32)], [np.ones(2, np.float32)])
+    optimizer = kind([ones(2)], [ones(2)])
     group = optimizer.param_groups[0]
     assert len(optimizer.param_groups) == 1 and group.tensors == range(0, 1)
     for key in group:
@@ -28,13 +28,13 @@ def test_every_argument_shows_in_the_group(kind):
         group["nonsense"] = 1
     with pytest.raises(ValueError):
         group["maximize"] = True
-    with pytest.raises(gs.InvalidArgumentError, match="lr"):
+    with refused("lr"):
         group["lr"] = -1.0
 
 
 def test_param_groups():
-    weights, biases = [np.zeros(3, np.float32), np.zeros(2, np.float32)], {"b": np.zeros(4, np.float32)}
-    grads = [np.ones(3, np.float32), np.ones(2, np.float32)], {"b": np.ones(4, np.float32)}
+    weights, biases = [zeros(3), zeros(2)], {"b": zeros(4)}
+    grads = [ones(3), ones(2)], {"b": ones(4)}
     optimizer = gs.SGD([{"params": weights, "grads": grads[0]}, {"params": biases, "grads": grads[1], "lr": 0.5}],
                        lr=1.0)
     assert [g["lr"] for g in optimizer.param_groups] == [1.0, 0.5]
@@ -43,39 +43,33 @@ def test_param_groups():
     optimizer.param_groups[1]["lr"] = 0.25
     optimizer.step()
     assert weights[1].tolist() == [-2.0] * 2 and biases["b"].tolist() == [-0.75] * 4
-
-
-def test_groups_cannot_be_added_where_nobody_would_see_them():
-    optimizer = gs.SGD([np.zeros(3, np.float32)], [np.ones(3, np.float32)])
     with pytest.raises(AttributeError, match="append"):
-        optimizer.param_groups.append({"params": [np.zeros(2, np.float32)], "grads": [np.ones(2, np.float32)]})
-    with pytest.raises(TypeError, match="item assignment"):
+        optimizer.param_groups.append({"params": [zeros(2)], "grads": [ones(2)]})
+    with refused("item assignment", TypeError):
         optimizer.param_groups[0] = {**optimizer.param_groups[0], "lr": 0.5}
 
 
 def test_groups_of_adagrad_begin_at_their_own_value():
-    full = lambda n, value: [np.full(n, value, np.float32)]  # noqa: E731
-    optimizer = gs.Adagrad([{"params": full(3, 1), "grads": full(3, 0)},
-                            {"params": full(2, 1), "grads": full(2, 0), "initial_accumulator_value": 0.5}],
+    optimizer = gs.Adagrad([{"params": [ones(3)], "grads": [zeros(3)]},
+                            {"params": [ones(2)], "grads": [zeros(2)], "initial_accumulator_value": 0.5}],
                            initial_accumulator_value=0.25)
     state = optimizer.state_arrays()
     assert [state[f"sum.{name}"].tolist() for name in optimizer.names] == [[0.25] * 3, [0.5] * 2]
 
 
 def test_bad_groups():
-    ones = lambda n: [np.ones(n, np.float32)]  # noqa: E731
-    with pytest.raises(TypeError, match=r"param_groups\[1\]\['grads'\] is missing"):
-        gs.SGD([{"params": ones(2), "grads": ones(2)}, {"params": ones(2)}])
-    with pytest.raises(ValueError, match="'learning_rate'"):
-        gs.SGD([{"params": ones(2), "grads": ones(2), "learning_rate": 1}])
-    with pytest.raises(ValueError, match=r"param_groups\[0\]\['grads'\]\[1\] is missing"):
-        gs.SGD([{"params": ones(2) + ones(2), "grads": ones(2)}])
-    with pytest.raises(TypeError, match="grads is missing"):
-        gs.SGD(ones(2))
+    one = [ones(2)]
+    good = {"params": one, "grads": [ones(2)]}
+    for groups, error, message in (([good, {"params": one}], TypeError, r"param_groups\[1\]\['grads'\] is missing"),
+                                   ([{**good, "learning_rate": 1}], ValueError, "'learning_rate'"),
+                                   ([{**good, "params": 2 * one}], ValueError,
+                                    r"param_groups\[0\]\['grads'\]\[1\] is missing")):
+        with pytest.raises(error, match=message):
+            gs.SGD(groups)
 
 
 def test_model_copy_and_zero_grads():
-    master, model = [np.full(3, 1.0, np.float32)], [np.zeros(3, np.float16)]
+    master, model = [full(1.0, 3)], [np.zeros(3, np.float16)]
     grads = [np.full(3, 2.0**-14, np.float16)]
     optimizer = gs.SGD(master, grads, lr=1.0, model_copy=model, zero_grads=True)
     optimizer.step()
@@ -111,23 +105,23 @@ def test_the_average_of_the_weights(pair):
     # The weights were 0, -1 and -2.
     assert np.asarray(optimizer.state["ema"][1]).tolist() == [-0.25 * 0.75 - 0.5] * 5
     assert optimizer.param_groups[0]["ema_decay"] == 0.75 and not optimizer.param_groups[0]["ema_warmup"]
-    average = [np.zeros(3, np.float32), np.zeros(5, np.float32)]
+    average = [zeros(3), zeros(5)]
     other = gs.SGD(*pair(1.0), lr=1.0, ema_decay=0.5, ema_warmup=True, state={"ema": average})
     other.load_state_dict({**optimizer.state_dict(), "param_groups": other.state_dict()["param_groups"]})
     assert average[0].tolist() == [-0.6875] * 3 and other.steps == 3
     other.step()
     np.testing.assert_allclose(average[0], -0.6875 * 4 / 13, rtol=1e-6)
-    with pytest.raises(gs.InvalidArgumentError, match="ema_decay"):
+    with refused("ema_decay"):
         other.param_groups[0]["ema_decay"] = 0.0
     library("torch")
-    with pytest.raises(gs.InvalidArgumentError, match="no average of the weights"):
+    with refused("no average of the weights"):
         other.load_state_dict({"state": {}, "param_groups": []})
 
 
 def test_zero_grad(pair):
     params, grads = pair(8.0)
     optimizer = gs.SGD(params, grads)
-    with pytest.raises(ValueError, match="set_to_none"):
+    with refused("set_to_none", ValueError):
         optimizer.zero_grad(set_to_none=True)
     optimizer.zero_grad()
     assert not grads[0].any() and not grads[1].any()
@@ -136,17 +130,16 @@ def test_zero_grad(pair):
 def test_read_only_gradients_can_be_stepped_on_but_not_written(pair):
     params, grads = pair(8.0)
     for grad in grads:
-        grad.flags.writeable = False
+        frozen(grad)
     scaler = gs.GradScaler(init_scale=8.0)
     optimizer = gs.SGD(params, grads, lr=1.0)
     scaler.clip_grad_norm_(optimizer, 100.0)
     scaler.step_and_update(optimizer)
     assert params[0].tolist() == [0.0] * 3
-    with pytest.raises(ValueError, match="read-only"):
-        scaler.unscale_(optimizer)
-    with pytest.raises(ValueError, match="read-only"):
-        optimizer.zero_grad()
-    with pytest.raises(ValueError, match=r"grads\[0\] is read-only"):
+    for call in (lambda: scaler.unscale_(optimizer), optimizer.zero_grad):
+        with refused("read-only", ValueError):
+            call()
+    with refused(r"grads\[0\] is read-only", ValueError):
         gs.SGD(params, grads, zero_grads=True)
 
 

@@ -7,15 +7,10 @@ import numpy as np
 import pytest
 
 import gradscaler as gs
-from conftest import library
+from conftest import full, library, refused, zeros
 from gradscaler import trees
 
 Layer = collections.namedtuple("Layer", "weight bias")
-F = np.float32
-
-
-def full(value, *shape):
-    return np.full(shape or (3,), value, F)
 
 
 def step(params, grads, **more):
@@ -71,12 +66,12 @@ REFUSED = [
 
 @pytest.mark.parametrize("params, grads, message", REFUSED, ids=[row[2][:40] for row in REFUSED])
 def test_what_does_not_belong_together_is_refused(params, grads, message):
-    with pytest.raises(gs.InvalidArgumentError, match=message):
+    with refused(message):
         gs.SGD(params, grads)
 
 
 def test_sets_have_no_order():
-    with pytest.raises(TypeError, match="grads is a set, which has no order"):
+    with refused("grads is a set, which has no order", TypeError):
         gs.SGD([full(0)], {1, 2})
 
 
@@ -90,10 +85,10 @@ def test_copies_and_state_are_paired_by_key():
     optimizer.step()
     assert (w[0], b[0]) == (-22.0, -11.0) and (copy["w"][0], copy["b"][0]) == (-22.0, -11.0)
     assert (state["momentum_buffer"]["w"][0], state["momentum_buffer"]["b"][0]) == (22.0, 11.0)
-    with pytest.raises(gs.InvalidArgumentError, match=r"state\['momentum_buffer'\]\['b'\] is missing"):
-        gs.SGD({"w": w, "b": b}, {"b": full(1), "w": full(2)}, momentum=1.0, state={"momentum_buffer": {"w": full(0)}})
-    with pytest.raises(gs.InvalidArgumentError, match=r"model_copy\['b'\] is missing"):
-        gs.SGD({"w": w, "b": b}, {"b": full(1), "w": full(2)}, model_copy={"w": copy["w"]})
+    for wrong, name in ((dict(momentum=1.0, state={"momentum_buffer": {"w": full(0)}}), r"state\['momentum_buffer'\]"),
+                        (dict(model_copy={"w": copy["w"]}), "model_copy")):
+        with refused(name + r"\['b'\] is missing"):
+            gs.SGD({"w": w, "b": b}, {"b": full(1), "w": full(2)}, **wrong)
 
 
 def test_groups_are_paired_by_key():
@@ -101,27 +96,27 @@ def test_groups_are_paired_by_key():
     step([{"params": {"w": w, "b": b}, "grads": {"b": full(1), "w": full(2)}},
           {"params": {"c": c}, "grads": {"c": full(3)}, "lr": 2.0}], None)
     assert (w[0], b[0], c[0]) == (-2.0, -1.0, -6.0)
-    with pytest.raises(gs.InvalidArgumentError, match=r"param_groups\[0\]\['grads'\]\['b'\] is missing"):
-        gs.SGD([{"params": {"w": w, "b": b}, "grads": {"w": full(2)}}])
-    with pytest.raises(gs.InvalidArgumentError, match="two param groups have a tensor named 'w'"):
-        gs.SGD([{"params": {"w": w}, "grads": {"w": full(2)}}, {"params": {"w": b}, "grads": {"w": full(2)}}])
+    for params, message in (([{"w": w, "b": b}], r"param_groups\[0\]\['grads'\]\['b'\] is missing"),
+                            ([{"w": w}, {"w": b}], "two param groups have a tensor named 'w'")):
+        with refused(message):
+            gs.SGD([{"params": each, "grads": {"w": full(2)}} for each in params])
 
 
 def test_lists_made_before_keep_their_order():
     w, b = full(0), full(0)
     grads = gs.TensorList({"b": full(1), "w": full(2)})
-    with pytest.raises(gs.InvalidArgumentError, match="grads is a TensorList in another order than params"):
+    with refused("grads is a TensorList in another order than params"):
         gs.SGD({"w": w, "b": b}, grads)
     step(gs.TensorList({"w": w, "b": b}), {"b": full(1), "w": full(2)})
     assert (w[0], b[0]) == (-2.0, -1.0)
     # `names` are keys where the other side has keys, and labels where it has none.
-    with pytest.raises(gs.InvalidArgumentError, match="another order"):
+    with refused("another order"):
         gs.SGD({"w": w, "b": b}, gs.TensorList([full(1), full(2)], names=["b", "w"]))
     step([w, b], gs.TensorList([full(1), full(2)], names=["b", "w"]))
     assert (w[0], b[0]) == (-3.0, -3.0)
     grads.rebind({"w": full(8), "b": full(4)})
     assert gs.ops.norms(list(grads), np.inf) == (4.0, 8.0)
-    with pytest.raises(gs.InvalidArgumentError, match="sequence without"):
+    with refused("sequence without"):
         grads.rebind([full(8), full(4)])
 
 
@@ -133,26 +128,26 @@ def test_stateless_operations_pair_by_key():
     assert out["w"][0] == 6.0 and out["b"][0] == 3.0
     for call in (lambda: gs.ops.cast({"w": full(0)}, out), lambda: gs.ops.cast([full(0), full(0, 2)], out),
                  lambda: gs.ops.scale([full(0, 2, 3)], [full(0, 3, 2)], 1.0)):
-        with pytest.raises(gs.InvalidArgumentError, match="src"):
+        with refused("src"):
             call()
 
 
 def test_dense_arrays_in_another_order_need_partners_in_that_order():
-    params = np.asfortranarray(np.arange(6, dtype=F).reshape(2, 3))
-    step([params], [np.asfortranarray(np.arange(6, dtype=F).reshape(2, 3))])
+    params = np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3))
+    step([params], [params.copy("F")])
     assert not params.any()
-    with pytest.raises(gs.InvalidArgumentError, match=r"grads\[0\] has its elements in another order than params\[0\]"):
-        gs.SGD([params], [np.zeros((2, 3), F)])
-    with pytest.raises(ValueError, match="different orders"):
-        gs.ops.scale([params], [np.zeros((2, 3), F)], 1.0)
-    with pytest.raises(ValueError, match="arrays is not contiguous in C order"):
+    with refused(r"grads\[0\] has its elements in another order than params\[0\]"):
+        gs.SGD([params], [zeros(2, 3)])
+    with refused("different orders", ValueError):
+        gs.ops.scale([params], [zeros(2, 3)], 1.0)
+    with refused("arrays is not contiguous in C order", ValueError):
         gs.as_tensor(params, argument="arrays")
     torch = library("torch")
     weights = torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last)
     grads = torch.arange(96.0).reshape(2, 3, 4, 4)
     step([weights], [grads.to(memory_format=torch.channels_last)])
     assert torch.equal(weights, 1 - grads)
-    with pytest.raises(gs.InvalidArgumentError, match="another order"):
+    with refused("another order"):
         gs.SGD([weights], [grads])
 
 
@@ -177,9 +172,9 @@ def test_registered_pytrees():
     assert (w[0], b[0]) == (-2.0, -1.0)
     # A child that is None is no parameter.
     step(Module(w, None), Module(full(2), None))
-    with pytest.raises(gs.InvalidArgumentError, match=r"grads\.b is missing, but there is params\.b|grads.* is None"):
+    with refused(r"grads\.b is missing, but there is params\.b|grads.* is None"):
         gs.SGD(Module(w, b), Module(full(2), None))
-    with pytest.raises(TypeError, match="params is object"):
+    with refused("params is object", TypeError):
         gs.SGD(object(), [full(0)])
 
 
@@ -200,7 +195,7 @@ def test_pytrees_registered_with_torch():
 def test_none_is_nothing_where_that_is_asked_for():
     leaves = trees.flatten({"a": None, "b": 1}, "tree", none_is_leaf=False)
     assert leaves.names == ["b"] and leaves.empty == ["a"]
-    with pytest.raises(gs.InvalidArgumentError, match=r"tree\['a'\] is None, but there is other\['a'\]"):
+    with refused(r"tree\['a'\] is None, but there is other\['a'\]"):
         trees.pair(leaves, trees.flatten({"a": 1, "b": 1}, "other"))
-    with pytest.raises(TypeError, match=r"grads\['a'\] is NoneType"):
+    with refused(r"grads\['a'\] is NoneType", TypeError):
         gs.SGD({"a": full(0)}, {"a": None})

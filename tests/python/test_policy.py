@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import gradscaler as gs
+from conftest import ones, zeros
 
 
 def run(scaler, pattern):
-    """The scales after updates, 'x' one with an overflow."""
-    grads, scales = np.zeros(1, np.float32), []
+    grads, scales = zeros(1), []
     for letter in pattern:
         grads[0] = np.inf if letter == "x" else 1.0
         scaler.check(gs.TensorList([grads]))
@@ -98,8 +98,8 @@ def test_clipping(world, norm, whole):
 
 def test_discard_of_one_and_of_all(world):
     scaler, first, _, grads = world()
-    held = [np.ones(2, np.float32)]
-    second = gs.SGD([np.ones(2, np.float32)], held, lr=1.0)
+    held = [ones(2)]
+    second = gs.SGD([ones(2)], held, lr=1.0)
     grads[0][0] = np.inf
     scaler.check(first)
     scaler.step(second)

@@ -1,25 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples of docs/recipes.md, each in a separate process; and with fused=False what trainers see of a skip."""
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
-from conftest import ROOT, library
+from conftest import ROOT, library, run_python
 
 RECIPES = re.findall(r"^## (.*?)\n.*?```python\n(.*?)```", (ROOT / "docs" / "recipes.md").read_text(), re.M | re.S)
 
 
 def run(script, tmp_path):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HF_HUB_OFFLINE": "1"}
     # Warnings of the trainers are not ours to mend.
-    found = subprocess.run([sys.executable, "-B", "-W", "ignore", "-c", script], cwd=tmp_path, env=environment,
-                           text=True, capture_output=True, timeout=300)
-    assert found.returncode == 0, found.stdout + found.stderr
-    return found.stdout
+    return run_python("-W", "ignore", "-c", script, cwd=tmp_path, HF_HUB_OFFLINE="1")
 
 
 #: What makes the optimizers of a script print the dtypes of their first moments.
@@ -51,7 +44,6 @@ def test_recipe(recipe, tmp_path):
 
 
 def test_accelerate_sees_a_skip(tmp_path):
-    """And so does the schedule that it has prepared."""
     library("accelerate")
     (recipe,) = [code for title, code in RECIPES if title == "Accelerate"]
     said = "    schedule.step()\n    print(step, prepared.step_was_skipped)\n"

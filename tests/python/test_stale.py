@@ -10,22 +10,17 @@ import numpy as np
 import pytest
 
 import gradscaler as gs
-from conftest import frozen, library, on_cpu
+from conftest import frozen, full, library, on_cpu, ones, refused, zeros
 
 SEEN = "gradients made since are not seen; pass them to rebind"
 
 
-def ones():
-    return np.ones(3, np.float32)
-
-
 def sgd(grads):
-    params = np.zeros(3, np.float32)
+    params = zeros(3)
     return params, gs.SGD([params], grads, lr=1.0)
 
 
 def replaced(optimizer, step):
-    """Steps once; returns whether the second step was refused."""
     step(optimizer)
     try:
         step(optimizer)
@@ -54,12 +49,12 @@ STEPS = [alone, scaled, at_once]
 
 @pytest.mark.parametrize("step", STEPS)
 def test_numpy_gradients_that_were_replaced(step):
-    params, grads = {"w": np.zeros(3, np.float32)}, {"w": ones()}
+    params, grads = {"w": zeros(3)}, {"w": ones()}
     optimizer = gs.SGD(params, grads, lr=1.0)
     step(optimizer)
     before = params["w"].copy()
     grads["w"] = ones()
-    with pytest.raises(gs.InvalidArgumentError, match=r"grads\['w'\] was used in a step before and nothing"):
+    with refused(r"grads\['w'\] was used in a step before and nothing"):
         step(optimizer)
     assert np.array_equal(params["w"], before)
     for _ in range(3):
@@ -76,13 +71,13 @@ def test_a_temporary_is_seen_once():
     scaler.step(optimizer)
     scaler.update()
     assert params.tolist() == [-1.0] * 3
-    with pytest.raises(gs.InvalidArgumentError, match=SEEN):
+    with refused(SEEN):
         scaler.unscale_(optimizer)
 
 
 OWNERS = {
-    "array": ones, "column": lambda: np.ones((3, 1), np.float32)[:, 0], "view": lambda: np.ones(6, np.float32)[:3],
-    "view of a view": lambda: np.ones((2, 3), np.float32)[0].reshape(3),
+    "array": ones, "column": lambda: ones(3, 1)[:, 0], "view": lambda: ones(6)[:3],
+    "view of a view": lambda: ones(2, 3)[0].reshape(3),
     "bfloat16": lambda: np.ones(3, library("ml_dtypes").bfloat16), "array.array": lambda: array.array("f", [1.0] * 3),
     "read-only": lambda: frozen(ones()),
 }
@@ -94,17 +89,17 @@ def test_what_nobody_holds_is_refused(kind):
     _, optimizer = sgd(grads)
     assert not replaced(optimizer, alone)
     grads.clear()
-    with pytest.raises(gs.InvalidArgumentError, match=SEEN):
+    with refused(SEEN):
         optimizer.step()
 
 
 def test_views_of_one_array_that_nobody_holds():
-    flat = np.ones(6, np.float32)
-    params = [np.zeros(3, np.float32), np.zeros(3, np.float32)]
+    flat = ones(6)
+    params = [zeros(3), zeros(3)]
     optimizer = gs.SGD(params, [flat[:3], flat[3:]], lr=1.0)
     assert not replaced(optimizer, alone)
     del flat
-    with pytest.raises(gs.InvalidArgumentError, match=SEEN):
+    with refused(SEEN):
         optimizer.step()
 
 
@@ -118,7 +113,7 @@ class Foreign:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_what_can_still_be_written_is_not_refused(step, tmp_path):
-    base = np.ones((2, 3), np.float32)
+    base = ones(2, 3)
     held, memory, buffer = ones(), (ctypes.c_float * 3)(1, 1, 1), bytearray(ones().tobytes())
     pages = mmap.mmap(-1, mmap.PAGESIZE)
     shown, again = ones(), ones()
@@ -163,7 +158,7 @@ def test_lists_of_gradients_of_ones_own():
         assert scaler.should_step(found)
         scaler.update()
     grads[0] = ones()
-    with pytest.raises(gs.InvalidArgumentError, match=rf"grads\[0\].*{SEEN}"):
+    with refused(rf"grads\[0\].*{SEEN}"):
         scaler.should_step(found)
     found.rebind(grads)
     assert scaler.should_step(found)
@@ -173,7 +168,7 @@ def test_lists_of_gradients_of_ones_own():
 @pytest.mark.parametrize("view", [False, True])
 def test_gradients_of_jax(step, view):
     jax = library("jax")
-    params = {"w": np.full(3, 4.0, np.float32)}
+    params = {"w": full(4.0, 3)}
 
     def backward():
         with on_cpu(jax):
@@ -183,14 +178,14 @@ def test_gradients_of_jax(step, view):
     optimizer = gs.SGD(params, backward(), lr=0.5)
     step(optimizer)
     grads = backward()
-    with pytest.raises(gs.InvalidArgumentError, match=rf"grads\['w'\] is immutable and was used.*{SEEN}"):
+    with refused(rf"grads\['w'\] is immutable and was used.*{SEEN}"):
         step(optimizer)
     optimizer.grads.rebind(grads)
     step(optimizer)
     optimizer.grads.rebind(backward())
     step(optimizer)
     assert params["w"].tolist() == [0.5] * 3
-    with pytest.raises(ValueError, match=r"params\['w'\] is read-only"):
+    with refused(r"params\['w'\] is read-only", ValueError):
         gs.SGD(grads, grads)
 
 
@@ -204,7 +199,7 @@ def test_two_optimizers_on_one_list():
     first, second = sgd(grads)[1], sgd(grads)[1]
     first.step()
     second.step()
-    with pytest.raises(gs.InvalidArgumentError, match=SEEN):
+    with refused(SEEN):
         first.step()
 
 
@@ -221,7 +216,7 @@ def test_parameters_that_were_replaced(step):
     params["w"] = old * 0.5
     step(optimizer)  # Whoever holds the old array may read it.
     del old
-    with pytest.raises(gs.InvalidArgumentError, match=rf"params\['w'\] is {NOBODY}"):
+    with refused(rf"params\['w'\] is {NOBODY}"):
         step(optimizer)
     assert optimizer.steps == 2
     assert optimizer.params[0].count == 3
@@ -237,7 +232,7 @@ def test_weights_that_were_replaced():
     model["w"] = np.zeros(3, np.float16)
     optimizer.step()  # References are counted before the steps 2, 3, 5, 9 and so on.
     for _ in range(2):
-        with pytest.raises(gs.InvalidArgumentError, match=rf"model_copy\['w'\] is {NOBODY}"):
+        with refused(rf"model_copy\['w'\] is {NOBODY}"):
             optimizer.step()
 
 
@@ -257,6 +252,6 @@ def test_a_step_counts_references_less_and_less_often(monkeypatch):
         scaled(optimizer)
     assert counted == [41]
     grads[0] = ones()
-    with pytest.raises(gs.InvalidArgumentError, match=SEEN):
+    with refused(SEEN):
         for _ in range(64):
             scaled(optimizer)

@@ -4,23 +4,20 @@
 import importlib.util
 import json
 import math
-import subprocess
-import sys
 import xml.etree.ElementTree
 
 import numpy as np
 import pytest
 
 import gradscaler as gs
-from conftest import library
+from conftest import full, library, run_python, zeros
 from gradscaler import demo, doctor, plot
 from gradscaler.__main__ import main
 
 
 def train(path, poison, steps=60, **policy):
     """A log of a run whose gradients `poison(step, scale)` makes: a value, inf or NaN in tensor `layer3.weight`."""
-    params = {"layer1.weight": np.zeros(4, np.float32), "layer3.weight": np.zeros(4, np.float32)}
-    grads = {"layer1.weight": np.zeros(4, np.float32), "layer3.weight": np.zeros(4, np.float32)}
+    params, grads = ({"layer1.weight": zeros(4), "layer3.weight": zeros(4)} for _ in range(2))
     scaler = gs.GradScaler(**policy)
     optimizer = gs.SGD(params, gs.TensorList(grads), lr=0.0)
     with gs.LogWriter(path) as log:
@@ -32,12 +29,18 @@ def train(path, poison, steps=60, **policy):
     return gs.read_log(path)
 
 
+@pytest.fixture
+def stepped(pair):
+    scaler, optimizer = gs.GradScaler(), gs.SGD(*pair())
+    scaler.step_and_update(optimizer)
+    return scaler, optimizer
+
+
 def verdicts(records):
     return [(v.problem, v.text) for v in doctor.examine(records)]
 
 
-def test_a_look_at_gradients_is_at_those_of_now(tmp_path):
-    torch = library("torch")
+def test_a_look_at_gradients_is_at_those_of_now(tmp_path, torch):
     from gradscaler import torch as gst
     params = {"w": torch.ones(3, requires_grad=True), "b": torch.ones(2, requires_grad=True)}
     optimizer, scaler = gst.SGD(params.items(), lr=0.0), gst.GradScaler("cpu", init_scale=1.0)
@@ -46,12 +49,11 @@ def test_a_look_at_gradients_is_at_those_of_now(tmp_path):
             for param in params.values():
                 param.grad = torch.full_like(param, value)
             log.gradients(scaler, optimizer)
-    records = list(map(json.loads, (tmp_path / "log").read_text().splitlines()))
+    records = gs.read_log(tmp_path / "log")
     assert [[tensor["amax"] for tensor in record["tensors"]] for record in records] == [[1.0] * 2, [2.0**-20] * 2]
 
 
-def test_diagnose_follows_the_memory_of_tensors():
-    torch = library("torch")
+def test_diagnose_follows_the_memory_of_tensors(torch):
     weights = torch.ones(3)
     found = gs.TensorList([weights])
     weights.data = torch.full((3,), 2.0)
@@ -69,13 +71,11 @@ def test_log(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["overflow", "scale", "step", "min_scale", "kind", "first_name"])
-def test_a_record_keeps_its_own_fields(tmp_path, name, pair):
-    scaler, optimizer = gs.GradScaler(), gs.SGD(*pair())
+def test_a_record_keeps_its_own_fields(tmp_path, name, stepped):
     with gs.LogWriter(tmp_path / "log") as log:
-        scaler.step_and_update(optimizer)
         with pytest.raises(TypeError, match=f"{name} is a field of the record itself"):
-            log.step(scaler, optimizer, **{name: "no"})
-        log.step(scaler, optimizer, overflows="no")
+            log.step(*stepped, **{name: "no"})
+        log.step(*stepped, overflows="no")
     assert [(r["step"], r["overflow"], r["overflows"]) for r in gs.read_log(tmp_path / "log")] == [(0, False, "no")]
 
 
@@ -103,14 +103,13 @@ class Recorder:
 
 
 @pytest.mark.parametrize("numbers", [numbers_of_numpy, numbers_of_torch, numbers_of_jax])
-def test_numbers_of_other_libraries_are_written(tmp_path, numbers, pair):
-    scaler, optimizer, writer = gs.GradScaler(), gs.SGD(*pair()), Recorder()
-    scaler.step_and_update(optimizer)
+def test_numbers_of_other_libraries_are_written(tmp_path, numbers, stepped):
+    writer = Recorder()
     for number, expected in numbers():
         path, writer.seen = tmp_path / "log", {}
         path.unlink(missing_ok=True)
         with gs.LogWriter(path, writers=[writer]) as log:
-            log.step(scaler, optimizer, loss=number, more={"deep": [number]})
+            log.step(*stepped, loss=number, more={"deep": [number]})
         record = json.loads(path.read_text())
         assert (record["loss"], record["more"]) == (expected, {"deep": [expected]})
         assert type(record["loss"]) is type(expected)
@@ -119,13 +118,11 @@ def test_numbers_of_other_libraries_are_written(tmp_path, numbers, pair):
 
 
 @pytest.mark.parametrize("value", [object(), {1}, 1j, np.complex64(1j), [b"x"]], ids=str)
-def test_what_json_does_not_hold_is_refused_by_name(tmp_path, value, pair):
-    scaler, optimizer = gs.GradScaler(), gs.SGD(*pair())
-    scaler.step_and_update(optimizer)
+def test_what_json_does_not_hold_is_refused_by_name(tmp_path, value, stepped):
     with gs.LogWriter(tmp_path / "log") as log:
         with pytest.raises(TypeError, match=r"loss is .*; it must be what JSON holds, or an array"):
-            log.step(scaler, optimizer, loss=value)
-        log.step(scaler, optimizer, loss=1)
+            log.step(*stepped, loss=value)
+        log.step(*stepped, loss=1)
     assert [(r["step"], r["loss"]) for r in gs.read_log(tmp_path / "log")] == [(0, 1)]
 
 
@@ -150,7 +147,6 @@ def test_a_line_cut_short_is_dropped_and_a_bad_one_is_named(tmp_path):
         ("overflow", 1), ("consecutive_skips", "many"), ("nan_count", None), ("first_tensor", 0.5), ("first_name", 7))),
 ], ids=lambda line: str(line)[:60])
 def test_lines_that_are_no_records(tmp_path, line):
-    """Whole lines, and fields of a good one."""
     path = tmp_path / "log"
     good = train(path, lambda step, scale: 1.0, steps=2)[1]
     line = json.dumps({**good, **line}).encode() if isinstance(line, dict) else line
@@ -195,9 +191,9 @@ def test_other_problems(tmp_path):
 @pytest.mark.parametrize("policy", [dict(init_scale=2.0**-140), dict(init_scale=2.0**-140, min_scale=2.0**-149),
                                     dict(init_scale=4.0, min_scale=1.0, floor_action="error", floor_patience=2)])
 def test_a_collapsed_scale_is_logged_and_judged(tmp_path, policy):
-    path, value = tmp_path / "log", np.full(4, np.nan, np.float32)
+    path, value = tmp_path / "log", full(np.nan, 4)
     scaler = gs.GradScaler(**policy)
-    params = [np.zeros(4, np.float32)]
+    params = [zeros(4)]
     optimizer = gs.SGD(params, [value], lr=0.0)
     with gs.LogWriter(path) as log:
         for _ in range(40):
@@ -218,7 +214,7 @@ def test_a_collapsed_scale_is_logged_and_judged(tmp_path, policy):
 def test_a_finding_is_told_once(tmp_path):
     grads = {"layer0": np.full(100, 2.0**-20, np.float16), "layer1": np.full(100, 2.0**-20, np.float16)}
     scaler = gs.GradScaler(init_scale=1.0)
-    params = {name: np.zeros(100, np.float32) for name in grads}
+    params = {name: zeros(100) for name in grads}
     optimizer = gs.SGD(params, gs.TensorList(grads), lr=0.0)
     with gs.LogWriter(tmp_path / "log") as log:
         for step in range(5):
@@ -265,22 +261,18 @@ def test_demo(tmp_path):
     path = str(tmp_path / "log")
     assert demo.run(gs.GradScaler(init_scale=1.0, growth_interval=1 << 30))[0] < 0.9
     for _ in range(2):
-        found = subprocess.run([sys.executable, "-m", "gradscaler", "demo", "--log", path], text=True,
-                               capture_output=True)
-        assert found.returncode == 0, found.stdout + found.stderr
-        assert "with gradscaler: 100%" in found.stdout and "normal settling" in found.stdout
+        found = run_python("-m", "gradscaler", "demo", "--log", path)
+        assert "with gradscaler: 100%" in found and "normal settling" in found
         assert len(gs.read_log(path)) == 200
 
 
-def test_tensorboard(tmp_path, pair):
+def test_tensorboard(tmp_path, stepped):
     if importlib.util.find_spec("tensorboard") is None:
         with pytest.raises(ImportError, match="needs the tensorboard package"):
             gs.LogWriter(tmp_path / "log", tensorboard=tmp_path / "board")
         return
-    scaler, optimizer = gs.GradScaler(), gs.SGD(*pair())
-    scaler.step_and_update(optimizer)
     with gs.LogWriter(tmp_path / "log", tensorboard=tmp_path / "board") as log:
-        log.step(scaler, optimizer)
+        log.step(*stepped)
     data = b"".join(file.read_bytes() for file in (tmp_path / "board").iterdir())
     assert b"gradscaler/scale" in data
 

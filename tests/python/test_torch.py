@@ -1,28 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gradscaler.torch.GradScaler against torch.amp.GradScaler: the assertions of PyTorch's tests, for both.
+"""gradscaler.torch.GradScaler against torch.amp.GradScaler: the assertions of PyTorch's tests, once with each class."""
 
-Every test runs once with each class, so that it is known to describe PyTorch's behaviour and not only ours.
-"""
-
+import functools
 
 import pytest
 
-from conftest import DEVICE, library
+from conftest import DEVICE
+from torch_params import gst, param, scaled_step, torch
 
-torch = library("torch")
-
-from gradscaler.torch import GradScaler  # noqa: E402
-
-CLASSES = [torch.amp.GradScaler, GradScaler]
+CLASSES = [torch.amp.GradScaler, gst.GradScaler]
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 
 @pytest.fixture(params=CLASSES, ids=["torch", "ours"])
 def make(request):
-    def scaler(**arguments):
-        return request.param(device=DEVICE, **arguments)
+    return functools.partial(request.param, device=DEVICE)
 
+
+def started(make, scale):
+    scaler = make(init_scale=scale)
+    scaler.scale(torch.ones(()))
     return scaler
+
+
+def found_inf(scaler, optimizer, inverse):
+    """Unscales; whether there was inf or NaN."""
+    flags = scaler._unscale_grads_(optimizer, torch.tensor(inverse), torch.tensor(0.0), True)
+    return sum(flag.item() for flag in flags.values())
 
 
 def case(optimizer_class=torch.optim.SGD, **arguments):
@@ -42,7 +46,6 @@ def plant(model, index, bad):
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
 @pytest.mark.parametrize("mode", [dict(foreach=False), dict(foreach=True), dict(fused=True)], ids=str)
 def test_standard_case(make, optimizer, mode):
-    """As without a scaler and the step that overflows."""
     models, optimizers, data, loss = case(optimizer_class=optimizer, lr=0.01, **mode)
     scalers = [make(init_scale=128.0, growth_factor=2.0, growth_interval=1), make(enabled=False)]
     for model, own, scaler in zip(models, optimizers, scalers, strict=True):
@@ -61,9 +64,9 @@ def test_standard_case(make, optimizer, mode):
 def test_two_models_with_the_overflow_in_one(make):
     models, optimizers, data, loss = case()
     scaler = make(init_scale=128.0, growth_interval=1)
-    steps = [0, 0]
-    for index, optimizer in enumerate(optimizers):
-        optimizer.register_step_post_hook(lambda *_, index=index: steps.__setitem__(index, steps[index] + 1))
+    steps = []
+    for optimizer in optimizers:
+        optimizer.register_step_post_hook(lambda optimizer, *_: steps.append(optimizers.index(optimizer)))
     for i, (x, y) in enumerate(data):
         for optimizer in optimizers:
             optimizer.zero_grad()
@@ -75,7 +78,7 @@ def test_two_models_with_the_overflow_in_one(make):
         for optimizer in optimizers:
             scaler.step(optimizer)
         scaler.update()
-    assert steps == [3, 4] and scaler.get_scale() == 128.0 * 2.0**3 * 0.5
+    assert [steps.count(index) for index in range(2)] == [3, 4] and scaler.get_scale() == 128.0 * 2.0**3 * 0.5
 
 
 LAYOUTS = {"contiguous": lambda: torch.randn(3, 5, 7, 11), "offset": lambda: torch.randn(1156)[1:].view(3, 5, 7, 11),
@@ -87,10 +90,9 @@ LAYOUTS = {"contiguous": lambda: torch.randn(3, 5, 7, 11), "offset": lambda: tor
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_unscale(make, dtype, layout):
-    scaler = make(init_scale=3.0)
+    scaler = started(make, 3.0)
     if DEVICE != "cpu" and dtype is torch.bfloat16 and type(scaler) is torch.amp.GradScaler:
         pytest.skip("PyTorch's kernel for CUDA does not take bfloat16")
-    scaler.scale(torch.ones(()))
     torch.manual_seed(1)
     whole = [LAYOUTS[layout]() for _ in range(2)]
     # 16 bits are multiplied in 32.
@@ -100,20 +102,20 @@ def test_unscale(make, dtype, layout):
     optimizer = torch.optim.SGD(params, lr=1.0)
 
     def unscale(*planted):
-        for param, grad in zip(params, whole, strict=True):
-            param.grad = grad.to(dtype)
+        for p, grad in zip(params, whole, strict=True):
+            p.grad = grad.to(dtype)
             if layout == "offset":
-                param.grad = torch.empty(grad.numel() + 1, dtype=dtype)[1:].view(grad.shape).copy_(grad)
+                p.grad = torch.empty(grad.numel() + 1, dtype=dtype)[1:].view(grad.shape).copy_(grad)
             if layout == "strided":
-                param.grad = torch.empty(3, 5, 7, 22, dtype=dtype)[..., ::2].copy_(grad)
+                p.grad = torch.empty(3, 5, 7, 22, dtype=dtype)[..., ::2].copy_(grad)
         for index, element, value in planted:
             params[index].grad[element] = value
-        strides = [param.grad.stride() for param in params]
-        flags = scaler._unscale_grads_(optimizer, torch.tensor(1 / 3), torch.tensor(0.0), True)
-        assert [param.grad.stride() for param in params] == strides
-        return sum(flag.item() for flag in flags.values())
+        strides = [p.grad.stride() for p in params]
+        found = found_inf(scaler, optimizer, 1 / 3)
+        assert [p.grad.stride() for p in params] == strides
+        return found
 
-    assert unscale() == 0.0 and all(torch.equal(param.grad, grad) for param, grad in zip(params, expected, strict=True))
+    assert unscale() == 0.0 and all(torch.equal(p.grad, grad) for p, grad in zip(params, expected, strict=True))
     for index in range(2):
         for element in ((0, 0, 0, 0), (1, 2, 3, 4), (2, 4, 6, 10)):
             for value in (float("inf"), -float("inf"), float("nan")):
@@ -123,19 +125,17 @@ def test_unscale(make, dtype, layout):
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 def test_sparse(make, dtype):
-    scaler = make(init_scale=256.0)
-    scaler.scale(torch.ones(()))
-    param = torch.zeros(3, 4, dtype=dtype, requires_grad=True)
-    optimizer = torch.optim.SGD([param], lr=1.0)
+    scaler = started(make, 256.0)
+    p = torch.zeros(3, 4, dtype=dtype, requires_grad=True)
+    optimizer = torch.optim.SGD([p], lr=1.0)
 
     def unscale(values):
         indices = torch.tensor([[0, 1, 1], [2, 0, 0]])
-        param.grad = torch.sparse_coo_tensor(indices, torch.tensor(values, dtype=dtype), (3, 4))
-        flags = scaler._unscale_grads_(optimizer, torch.tensor(1 / 256), torch.tensor(0.0), True)
-        return sum(flag.item() for flag in flags.values())
+        p.grad = torch.sparse_coo_tensor(indices, torch.tensor(values, dtype=dtype), (3, 4))
+        return found_inf(scaler, optimizer, 1 / 256)
 
     assert unscale([16.0, 32.0, 64.0]) == 0.0
-    assert param.grad.to_dense()[1, 0].item() == 0.375
+    assert p.grad.to_dense()[1, 0].item() == 0.375
     assert unscale([16.0, float("inf"), 64.0]) == 1.0
     assert unscale([16.0, float("nan"), 64.0]) == 1.0
     # Each fits into fp16, their sum does not.
@@ -144,13 +144,13 @@ def test_sparse(make, dtype):
 
 def test_values_that_become_nan_after_unscale_reach_the_params(make):
     scaler = make(init_scale=2.0)
-    param = torch.zeros(2, requires_grad=True)
-    optimizer = torch.optim.SGD([param], lr=1.0)
-    scaler.scale(param.sum()).backward()
+    p = torch.zeros(2, requires_grad=True)
+    optimizer = torch.optim.SGD([p], lr=1.0)
+    scaler.scale(p.sum()).backward()
     scaler.unscale_(optimizer)
-    param.grad[0] = float("nan")
+    p.grad[0] = float("nan")
     scaler.step(optimizer)
-    assert torch.isnan(param).tolist() == [True, False]
+    assert torch.isnan(p).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("other", CLASSES, ids=["to torch", "to ours"])
@@ -177,20 +177,18 @@ def raised(call):
 
 def errors(make):
     def fresh(dtype=torch.float32, scaled=True, grad=True):
-        scaler = make(init_scale=2.0)
-        param = torch.zeros(1, dtype=dtype, requires_grad=True)
-        if scaled:
-            scaler.scale(torch.ones(()))
+        scaler = started(make, 2.0) if scaled else make(init_scale=2.0)
+        p = torch.zeros(1, dtype=dtype, requires_grad=True)
         if grad:
-            param.grad = torch.ones(1, dtype=dtype)
-        return scaler, torch.optim.SGD([param], lr=1.0)
+            p.grad = torch.ones(1, dtype=dtype)
+        return scaler, torch.optim.SGD([p], lr=1.0)
 
     def sequence(*names, **arguments):
         scaler, optimizer = fresh(**arguments)
-        for name in names[:-1]:
-            getattr(scaler, name)(*([] if name == "update" else [optimizer]))
-        last = names[-1]
-        return raised(lambda: getattr(scaler, last)(*([] if last == "update" else [optimizer])))
+        *before, last = (functools.partial(getattr(scaler, name), *[optimizer] * (name != "update")) for name in names)
+        for call in before:
+            call()
+        return raised(last)
 
     scaler, optimizer = fresh()
     return [
@@ -204,7 +202,7 @@ def errors(make):
 
 
 def test_errors_are_pytorchs_word_for_word():
-    theirs, ours = (errors(lambda kind=kind, **arguments: kind(device=DEVICE, **arguments)) for kind in CLASSES)
+    theirs, ours = (errors(functools.partial(kind, device=DEVICE)) for kind in CLASSES)
     assert len(theirs) == 16 and ours == theirs
 
 
@@ -215,46 +213,32 @@ def test_fused_optimizers_are_given_the_words(make):
         def step(self):
             self.seen = (self.grad_scale.item(), self.found_inf.item())
 
-    param = torch.zeros(2, requires_grad=True)
-    optimizer = Custom([param], lr=1.0)
+    p = torch.zeros(2, requires_grad=True)
+    optimizer = Custom([p], lr=1.0)
     for value, found in ((1.0, 0.0), (float("inf"), 1.0)):
-        scaler = make(init_scale=8.0)
-        scaler.scale(torch.ones(()))
-        param.grad = torch.full((2,), value)
-        scaler.step(optimizer)
+        p.grad = torch.full((2,), value)
+        started(make, 8.0).step(optimizer)
         assert optimizer.seen == (8.0, found)
-        assert not hasattr(optimizer, "grad_scale") and param.grad[0].item() == value
+        assert not hasattr(optimizer, "grad_scale") and p.grad[0].item() == value
 
 
 def test_new_scale(make):
-    scaler = make(init_scale=2.0)
-    scaler.scale(torch.ones(()))
-    scaler.update(16.0)
-    assert scaler.get_scale() == 16.0
-    scaler.update(torch.tensor(4.0))
-    assert scaler.get_scale() == 4.0
-
-
-def test_it_is_pytorchs_class():
-    assert issubclass(GradScaler, torch.amp.GradScaler)
+    scaler = started(make, 2.0)
+    for value in (16.0, torch.tensor(4.0)):
+        scaler.update(value)
+        assert scaler.get_scale() == value
+    assert isinstance(scaler, torch.amp.GradScaler)
 
 
 def test_ours_finds_what_overflows_when_unscaled():
-    scaler = GradScaler(device=DEVICE, init_scale=2.0**-4)
-    param = torch.zeros(1, requires_grad=True)
-    optimizer = torch.optim.SGD([param], lr=1.0)
-    scaler.scale(torch.ones(()))
-    param.grad = torch.full((1,), 3e38)
-    scaler.step(optimizer)
-    scaler.update()
-    assert param.item() == 0.0 and scaler.get_scale() == 2.0**-5
+    scaler, p = gst.GradScaler(DEVICE, init_scale=2.0**-4), param(1, grad=3e38)
+    scaled_step(scaler, torch.optim.SGD([p], lr=1.0))
+    assert p.item() == 0.0 and scaler.get_scale() == 2.0**-5
 
 
 def test_ours_unscales_views_that_negate():
     # PyTorch's kernel raises an error.
-    scaler = GradScaler(device=DEVICE, init_scale=4.0)
-    scaler.scale(torch.ones(()))
-    param = torch.zeros(3, requires_grad=True)
-    param.grad = torch._neg_view(torch.tensor([4.0, -8.0, 2.0]))
-    scaler.unscale_(torch.optim.SGD([param], lr=1.0))
-    assert param.grad.tolist() == [-1.0, 2.0, -0.5]
+    p = param(3)
+    p.grad = torch._neg_view(torch.tensor([4.0, -8.0, 2.0]))
+    started(functools.partial(gst.GradScaler, DEVICE), 4.0).unscale_(torch.optim.SGD([p], lr=1.0))
+    assert p.grad.tolist() == [-1.0, 2.0, -0.5]

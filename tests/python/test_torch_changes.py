@@ -1,20 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes by users between two steps of the optimizers of gradscaler.torch: none may be missed.
+"""Changes by users between two steps of the optimizers of gradscaler.torch: none may be missed. The reference is
+torch.optim."""
 
-The reference is torch.optim or, where that refuses, the same optimizer, which then inspects everything in every step.
-"""
-
+import contextlib
 import functools
 import sys
 
 import pytest
 
-from conftest import DEVICE, library
-
-torch = library("torch")
-
-from gradscaler import torch as gst  # noqa: E402
-from torch_params import close, params_of, set_grads  # noqa: E402
+from conftest import DEVICE
+from torch_params import close, gst, param, params_of, same_with_torchs, scaled_step, set_grads, started, torch
 
 # More than step_view looks at in one block.
 MANY, EDGES = 130, (0, 129)
@@ -40,8 +35,7 @@ HOLDS = {"entries": lambda optimizer: list(optimizer.state.values()), "state": l
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_state_that_is_held_counts(change):
-    found = []
-    for kind in (gst.AdamW, torch.optim.AdamW):
+    def train(kind):
         params = params_of()
         optimizer = kind(params, lr=0.1)
         held = {}
@@ -55,8 +49,9 @@ def test_state_that_is_held_counts(change):
             if held and change != "cleared":
                 assert [int(entry["step"]) for entry in held["entries"]] == [
                     step - 4 if change == "count" and step > 4 else step + 1] * len(params)
-        found.append(params)
-    close(*found)
+        return params
+
+    same_with_torchs(train)
 
 
 def test_state_is_looked_at_only_while_somebody_holds_it():
@@ -73,7 +68,6 @@ def test_state_is_looked_at_only_while_somebody_holds_it():
     del held
     optimizer.step()
     assert not optimizer._lent
-    # Reading alone makes no new plans.
     plans = list(optimizer._active)
     assert len(optimizer.state) == 3
     optimizer.step()
@@ -92,8 +86,11 @@ ORDERS = {"transposed": lambda made: made(4, 3).t(), "expanded": lambda made: ma
                          ids=lambda value: getattr(value, "__module__", ""))
 def test_gradients_in_another_order_than_their_parameter(order, index, scaler_of):
     """As torch.autograd.grad makes them: from the third step on, and no longer in the last."""
-    found = []
-    for kind in (gst.AdamW, torch.optim.AdamW):
+    refused = scaler_of and order in ("expanded", "negated")  # By PyTorch's scaler, which unscales in place.
+    if refused and scaler_of is torch.amp.GradScaler:
+        return
+
+    def train(kind):
         generator = torch.Generator(DEVICE).manual_seed(3)
         params = params_of([(3, 4)] * MANY)
         scaler = scaler_of and (scaler_of if kind is gst.AdamW else torch.amp.GradScaler)(DEVICE, init_scale=4.0)
@@ -101,29 +98,23 @@ def test_gradients_in_another_order_than_their_parameter(order, index, scaler_of
         for step in range(6):
             set_grads(params, step)
             if 2 <= step < 5:
-                params[index].grad = ORDERS[order](
-                    lambda *shape, generator=generator: torch.randn(*shape, generator=generator, dtype=torch.float64))
+                params[index].grad = ORDERS[order](functools.partial(
+                    torch.randn, generator=generator, dtype=torch.float64))
             kept = params[index].grad.clone()
-            if scaler is None:
+            if refused and kind is torch.optim.AdamW:
+                for p in params:
+                    p.grad = p.grad * 0.25
                 optimizer.step()
-                assert torch.equal(params[index].grad, kept)
-            elif order in ("expanded", "negated") and kind is torch.optim.AdamW:
-                # PyTorch refuses to unscale it in place.
-                torch._foreach_mul_([p.grad for p in params if p is not params[index]], 0.25)
-                params[index].grad = params[index].grad * 0.25
-                optimizer.step()
-            elif order in ("expanded", "negated") and scaler_of is torch.amp.GradScaler and 2 <= step < 5:
-                return
             else:
-                scaler.scale(torch.ones(1))
-                scaler.step(optimizer)
-                scaler.update()
-        found.append(params)
-    close(*found)
+                scaled_step(scaler, optimizer)
+                assert scaler or torch.equal(params[index].grad, kept)
+        return params
+
+    same_with_torchs(train)
 
 
 def test_copies_of_gradients_are_not_held():
-    p = torch.nn.Parameter(torch.zeros(3, 4))
+    p = param(3, 4)
     optimizer = gst.SGD([p], lr=1.0)
     for _ in range(2):
         p.grad = torch.ones(4, 3).t()
@@ -133,8 +124,7 @@ def test_copies_of_gradients_are_not_held():
 
 def test_parameters_that_change_their_order():
     """And with them the gradients, but not the state, nor the masters."""
-    found = []
-    for kind in (gst.AdamW, torch.optim.AdamW):
+    def train(kind):
         torch.manual_seed(0)
         model = torch.nn.Conv2d(3, 4, 3).double()
         optimizer = kind(model.parameters(), lr=0.1)
@@ -144,8 +134,9 @@ def test_parameters_that_change_their_order():
                 model.to(memory_format=torch.channels_last)
             model(torch.randn(2, 3, 5, 5, dtype=torch.float64)).square().mean().backward()
             optimizer.step()
-        found.append(list(model.parameters()))
-    close(*found)
+        return model.parameters()
+
+    same_with_torchs(train)
     p = torch.nn.Parameter(torch.ones(1, 2, 3, 4, dtype=torch.bfloat16))
     optimizer = gst.SGD([p], lr=2.0**-12, momentum=0.5, master_weights=True)
     for step in range(2):
@@ -160,8 +151,7 @@ def test_parameters_that_change_their_order():
 @pytest.mark.parametrize("wrapped", ["subclass", "function"])
 def test_code_around_step_may_replace_gradients(wrapped):
     """Under a GradScaler, which has checked the gradients by then."""
-    found = []
-    for kind, scaler_of in ((gst.AdamW, gst.GradScaler), (torch.optim.AdamW, torch.amp.GradScaler)):
+    def train(kind):
         def sign(optimizer):
             for group in optimizer.param_groups:
                 for p in group["params"]:
@@ -178,19 +168,19 @@ def test_code_around_step_may_replace_gradients(wrapped):
             original = optimizer.step
 
             @functools.wraps(original)
-            def step(*args, original=original, optimizer=optimizer):
+            def step(*args):
                 sign(optimizer)
                 return original(*args)
 
             optimizer.step = step
-        scaler = scaler_of(DEVICE, init_scale=1.0)
-        scaler.scale(torch.ones(1))
+        scaler = started((gst if kind is gst.AdamW else torch.amp).GradScaler, init_scale=1.0)
         for seed in range(3):
             set_grads(params, seed)
             scaler.step(optimizer)
             scaler.update(1.0)
-        found.append(params)
-    close(*found)
+        return params
+
+    same_with_torchs(train)
 
 
 def test_pytorchs_own_wrappers_around_step_are_known():
@@ -222,18 +212,19 @@ def test_masters_follow_parameters_whose_memory_is_replaced(how):
 
 
 def test_betas_of_tensors_that_change_in_place():
-    found = []
-    for kind, options in ((gst.AdamW, {}), (torch.optim.AdamW, dict(foreach=False))):
+    def train(kind):
         params = params_of()
         beta = torch.tensor(0.9, dtype=torch.float64)
+        options = {} if kind is gst.AdamW else dict(foreach=False)
         optimizer = kind(params, lr=0.1, betas=(beta, torch.tensor(0.999, dtype=torch.float64)), **options)
         for step in range(4):
             set_grads(params, step)
             if step == 2:
                 beta.fill_(0.1)
             optimizer.step()
-        found.append(params)
-    close(*found)
+        return params
+
+    same_with_torchs(train)
 
 
 def test_modes_may_make_other_gradients():
@@ -243,26 +234,20 @@ def test_modes_may_make_other_gradients():
             found = function(*args, **(kwargs or {}))
             return 2 * found if function == torch.Tensor.grad.__get__ else found
 
-    found = []
     for kind in (gst.SGD, torch.optim.SGD):
-        p = torch.nn.Parameter(torch.zeros(2))
+        p = param(2)
         optimizer = kind([p], lr=1.0)
         for step in range(4):
             p.grad = torch.ones(2)
-            if step == 3:
-                with Twice():
-                    optimizer.step()
-            else:
+            with Twice() if step == 3 else contextlib.nullcontext():
                 optimizer.step()
-        found.append(p.detach())
-    assert torch.equal(*found) and found[0][0] == -5
+        assert p.tolist() == [-5, -5]
 
 
 @pytest.mark.parametrize("how", ["another group", "moved"])
 def test_groups_that_are_rearranged(how):
     """Parameters at the same places as before, in other groups: with the options of those."""
-    found = []
-    for kind in (gst.AdamW, torch.optim.AdamW):
+    def train(kind):
         params = params_of(((2,), (3,), (4,), (5,)))
         optimizer = kind([{"params": params[:2], "lr": 0.1}, {"params": params[2:], "lr": 0.02}])
         for step in range(4):
@@ -272,8 +257,9 @@ def test_groups_that_are_rearranged(how):
             elif step == 2:
                 optimizer.param_groups[1]["params"].insert(0, optimizer.param_groups[0]["params"].pop())
             optimizer.step()
-        found.append(params)
-    close(*found)
+        return params
+
+    same_with_torchs(train)
 
 
 @pytest.mark.parametrize("scaler_of", [None, gst.GradScaler], ids=["alone", "scaled"])
@@ -294,12 +280,7 @@ def test_gradients_that_come_and_go(kind, options, scaler_of):
             set_grads(params, step)
             for p, is_here in zip(params, here, strict=True):
                 p.grad = p.grad if is_here else None
-            if scaler:
-                scaler.scale(torch.ones(1))
-                scaler.step(optimizer)
-                scaler.update()
-            else:
-                optimizer.step()
+            scaled_step(scaler, optimizer)
             assert [p._version > version for p, version in zip(params, versions, strict=True)] == here
             plans.setdefault(int(present[:step + 1].any(0).sum()), set()).update(
                 map(id, optimizer._active if module is gst else ()))
@@ -311,8 +292,7 @@ def test_gradients_that_come_and_go(kind, options, scaler_of):
 
 
 def test_state_of_an_absent_gradient_may_be_dropped():
-    found = []
-    for kind in (gst.AdamW, torch.optim.AdamW):
+    def train(kind):
         params = params_of()
         optimizer = kind(params, lr=0.1)
         for step in range(5):
@@ -322,16 +302,15 @@ def test_state_of_an_absent_gradient_may_be_dropped():
                 params[0].grad = None
             optimizer.step()
             assert (params[0] in optimizer.state) == (step not in (2, 3))
-        found.append(params)
-    close(*found)
+        return params
+
+    same_with_torchs(train)
 
 
 def test_a_first_step_does_little_for_each_parameter():
     """Models of routed experts have 100 000 of them."""
     many = 500
-    params = [torch.nn.Parameter(torch.ones(3)) for _ in range(many)]
-    for p in params:
-        p.grad = torch.ones(3)
+    params = [param(3, value=1.0, grad=1.0) for _ in range(many)]
     optimizer, calls = gst.AdamW(params), 0
 
     def count(frame, event, _):

@@ -5,12 +5,26 @@ import copy
 
 import pytest
 
-from conftest import DEVICE, library
+from conftest import DEVICE
+from torch_params import gst, ids, torch
 
-torch = library("torch")
 
-from gradscaler import torch as gst  # noqa: E402
-from torch_params import ids  # noqa: E402
+def training(model, optimizer, scaler, unscale):
+    """A step on ones."""
+    def step():
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 4)).square().mean()
+        if scaler is None:
+            loss.backward()
+            optimizer.step()
+            return
+        scaler.scale(loss).backward()
+        if unscale:
+            scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+
+    return step
 
 
 # Of Dynamo itself, where backward is compiled.
@@ -22,21 +36,13 @@ def test_a_compiled_step_is_the_step(kind, unscale):
     model = torch.nn.Linear(4, 3)
     trained = []
     for compiled in (False, True):
-        own = copy.deepcopy(model)
-        optimizer, scaler = kind(own.parameters(), lr=0.1), gst.GradScaler(DEVICE, init_scale=8.0, growth_interval=2)
-
-        def step(x, own=own, optimizer=optimizer, scaler=scaler):
-            optimizer.zero_grad()
-            scaler.scale(own(x).square().mean()).backward()
-            if unscale:
-                scaler.unscale_(optimizer)
-            scaler.step(optimizer)
-            scaler.update()
-
+        own, scaler = copy.deepcopy(model), gst.GradScaler(DEVICE, init_scale=8.0, growth_interval=2)
+        step = training(own, kind(own.parameters(), lr=0.1), scaler, unscale)
         torch._dynamo.reset()
-        run = torch.compile(step, backend="eager") if compiled else step
+        if compiled:
+            step = torch.compile(step, backend="eager")
         for _ in range(3):
-            run(torch.ones(2, 4))
+            step()
         trained.append((own.weight.tolist(), scaler.get_scale()))
     assert trained[0] == trained[1] and trained[0][1] == 16.0
 
@@ -46,25 +52,10 @@ def breaks(kind, scaler_of, unscale):
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     model = torch.nn.Linear(4, 3)
-    optimizer = kind(model.parameters(), lr=0.1)
     scaler = scaler_of and scaler_of(DEVICE, init_scale=8.0)
-
-    @torch.compile(backend="eager")
-    def step(x):
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        if scaler is None:
-            loss.backward()
-            optimizer.step()
-            return
-        scaler.scale(loss).backward()
-        if unscale:
-            scaler.unscale_(optimizer)
-        scaler.step(optimizer)
-        scaler.update()
-
+    step = torch.compile(training(model, kind(model.parameters(), lr=0.1), scaler, unscale), backend="eager")
     for _ in range(3):
-        step(torch.ones(2, 4))
+        step()
     return sum(torch._dynamo.utils.counters["graph_break"].values())
 
 

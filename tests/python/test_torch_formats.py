@@ -4,16 +4,12 @@
 import copy
 import io
 import pickle
+import re
 
 import pytest
 
-from conftest import DEVICE, library
-
-torch = library("torch")
-
-from gradscaler import torch as gst  # noqa: E402
-from gradscaler._enums import SLOTS  # noqa: E402
-from torch_params import KINDS, ids, params_of, set_grads  # noqa: E402
+from gradscaler._enums import SLOTS
+from torch_params import KINDS, copied, equal, gst, ids, params_of, set_grads, started, torch
 
 STATES, MASTERS = ["fp32", "16bit", "8bit"], [None, "split", "split24", "stochastic"]
 SHAPES = ((8, 64), (5,), (16, 4, 3, 3), (7, 9))
@@ -37,7 +33,6 @@ def step(optimizer, params, seeds):
 
 
 def tensors(optimizer):
-    """Everything in the state, by parameter and name."""
     return {(key, name): value for key, entry in optimizer.state_dict()["state"].items()
             for name, value in entry.items() if value is not None}
 
@@ -65,7 +60,7 @@ def test_state_is_small_tensors_and_training_goes_on_from_every_copy(kind, state
     saved = io.BytesIO()
     torch.save(optimizer.state_dict(), saved)
     others = [(copy.deepcopy(optimizer), None), (pickle.loads(pickle.dumps(optimizer)), None)]
-    again = [torch.nn.Parameter(p.detach().clone()) for p in params]
+    again = list(map(torch.nn.Parameter, copied(params)))
     loaded = kind(again, lr=0.5, **options, **({"momentum": 0.9} if kind is gst.SGD else {}))
     loaded.load_state_dict(torch.load(io.BytesIO(saved.getvalue())))
     same(tensors(loaded), found)
@@ -76,7 +71,7 @@ def test_state_is_small_tensors_and_training_goes_on_from_every_copy(kind, state
         own = own or [p for group in other.param_groups for p in group["params"]]
         step(other, own, range(3, 6))
         same(tensors(other), tensors(optimizer))
-        assert all(torch.equal(p, q) for p, q in zip(own, params, strict=True))
+        assert equal(own, params)
 
 
 @pytest.mark.parametrize("master", MASTERS)
@@ -90,7 +85,7 @@ def test_torchs_state_goes_through_every_two_formats_and_comes_out(first, second
     ours.load_state_dict(theirs.state_dict())
     assert [ours.param_groups[0].get(key) for key in ("lr", "state", "master")] == [
         0.02, None if first == "fp32" else first, master]
-    again = [torch.nn.Parameter(p.detach().clone()) for p in params]
+    again = list(map(torch.nn.Parameter, copied(params)))
     other = gst.AdamW(again, state=second, master=master)
     other.load_state_dict(ours.state_dict())
     back = torch.optim.AdamW(theirs_params)
@@ -180,7 +175,6 @@ def test_masters_become_remainders_and_remainders_masters(master):
 @pytest.mark.parametrize("options", [{}, {"ema_warmup": True}, {"master_weights": True},
                                      {"state": "8bit", "master": "stochastic"}], ids=str)
 def test_the_average_of_the_weights_is_pytorchs(kind, options):
-    """Through a skipped step, and a checkpoint that another optimizer goes on from."""
     swa_utils = pytest.importorskip("torch.optim.swa_utils")
     params = params_of(SHAPES, torch.bfloat16 if options.keys() - {"ema_warmup"} else torch.float32)
 
@@ -197,9 +191,7 @@ def test_the_average_of_the_weights_is_pytorchs(kind, options):
         set_grads(params, seed)
         if seed == 2:
             params[0].grad[0, 0] = float("inf")
-            scaler = gst.GradScaler(DEVICE, init_scale=1.0)
-            scaler.scale(torch.ones(()))
-            scaler.step(optimizer)
+            started(init_scale=1.0).step(optimizer)
             assert not optimizer.applied
         else:
             optimizer.step()
@@ -216,7 +208,7 @@ def test_an_average_begins_with_the_parameters_and_is_left_out_elsewhere():
     theirs, ours = torch.optim.AdamW(theirs_params), gst.AdamW(params, ema_decay=0.5)
     step(theirs, theirs_params, [0])
     ours.load_state_dict(theirs.state_dict())
-    before = [p.detach().clone() for p in params]
+    before = copied(params)
     step(ours, params, [1])
     for p, q in zip(params, before, strict=True):
         torch.testing.assert_close(ours.state[p]["ema"], (p.detach() + q) / 2)
@@ -243,7 +235,6 @@ def test_formats_by_group_and_later():
     step(optimizer, params, [2])
     entry = optimizer.state[params[0]]
     assert entry["exp_avg"].dtype == torch.uint8 and entry["exp_avg_scale"].shape == (8, 2)
-    # One step further, and rounded.
     full = optimizer.fp32_state_dict()["state"][0]["exp_avg"]
     expected = before * 0.9 + 0.1 * params[0].grad.float()
     assert ((full - expected).abs() <= 0.07 * (expected.abs() + before.abs()) + 1e-3).all()
@@ -259,7 +250,7 @@ def test_bits_do_not_depend_on_which_parameters_step_together():
             set_grads(params, seed, missing)
             optimizer.step()
         results.append([tensors(optimizer)[1, name] for name in ("exp_avg", "exp_avg_sq")] + [params[1].detach()])
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+    assert equal(*results)
 
 
 def test_memory_order_of_parameters_may_change():
@@ -290,9 +281,8 @@ def test_memory_order_of_parameters_may_change():
     (dict(seed=1 << 63), torch.bfloat16, "seed is 9223372036854775808; it must be in"),
 ])
 def test_bad_options_are_named(options, dtype, message):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=re.escape(message)):
         gst.AdamW([("first", params_of(((3,),), dtype)[0])], **options)
-    assert message in str(caught.value)
 
 
 def test_bad_groups_are_named():
@@ -312,13 +302,12 @@ def test_bad_groups_are_named():
 
 def test_bad_state_is_named():
     optimizer, params = made(shapes=((64,),), state="8bit", master="split")
-    for name, value, message in [("exp_avg", torch.zeros(63, dtype=torch.uint8), "'exp_avg'"),
-                                 ("remainder", torch.zeros(63, dtype=torch.int16), "'remainder'"),
-                                 ("exp_avg_scale", torch.zeros(1, dtype=torch.uint8), "'exp_avg_scale'")]:
+    for name, size, dtype in (("exp_avg", 63, torch.uint8), ("remainder", 63, torch.int16),
+                              ("exp_avg_scale", 1, torch.uint8)):
         saved = copy.deepcopy(optimizer.state_dict())
-        saved["state"][0][name] = value
+        saved["state"][0][name] = torch.zeros(size, dtype=dtype)
         other = gst.AdamW(params_of(((64,),), torch.bfloat16), state="8bit", master="split")
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=f"'{name}'"):
             other.load_state_dict(saved)
         assert not other.state
     optimizer.state[params[0]]["exp_avg_scale"] = torch.zeros(1, dtype=torch.uint8)

@@ -6,53 +6,55 @@ import inspect
 
 import pytest
 
-from conftest import DEVICE, library
+import gradscaler as gs
+from conftest import DEVICE
+from torch_params import (
+    KINDS,
+    SCALERS,
+    close,
+    copied,
+    equal,
+    gst,
+    ids,
+    param,
+    params_of,
+    scaled_step,
+    set_grads,
+    started,
+    torch,
+)
 
-torch = library("torch")
 
-import gradscaler as gs  # noqa: E402
-from gradscaler import torch as gst  # noqa: E402
-from torch_params import KINDS, close, ids, params_of, set_grads  # noqa: E402
-
-
-@pytest.mark.parametrize("make", [gst.GradScaler, torch.amp.GradScaler], **ids)
+@pytest.mark.parametrize("make", SCALERS, **ids)
 def test_a_hook_that_writes_gradients_is_seen(make):
-    params = [torch.nn.Parameter(torch.zeros(3))]
-    optimizer = gst.SGD(params, lr=1.0, max_grad_norm=1.0)
-    optimizer.register_step_pre_hook(lambda *_: [params[0].grad.zero_()] and None)
-    scaler = make(DEVICE, init_scale=4.0)
-    scaler.scale(torch.ones(1))
-    params[0].grad = torch.full((3,), 100.0)
-    scaler.step(optimizer)
-    assert params[0].tolist() == [0.0] * 3
+    p = param(3, grad=100.0)
+    optimizer = gst.SGD([p], lr=1.0, max_grad_norm=1.0)
+    optimizer.register_step_pre_hook(lambda *_: [p.grad.zero_()] and None)
+    started(make, init_scale=4.0).step(optimizer)
+    assert p.tolist() == [0.0] * 3
 
 
-@pytest.mark.parametrize("make", [None, gst.GradScaler, torch.amp.GradScaler], **ids)
+@pytest.mark.parametrize("make", [None, *SCALERS], **ids)
 @pytest.mark.parametrize("limit", [0.1, 1e6])
 def test_clipping_is_clip_grad_norm(make, limit):
     """fp64: torch.nn.utils.clip_grad_norm_ takes its norm in another order, so a few ulp apart."""
     ours, theirs = params_of(), params_of()
     optimizer = gst.SGD(ours, lr=1.0, max_grad_norm=limit)
     other = torch.optim.SGD(theirs, lr=1.0, foreach=False)
-    scaler = None if make is None else make(DEVICE, init_scale=1024.0)
+    scaler = started(make, init_scale=1024.0)
     for step in range(3):
         set_grads(ours, step, scale=1024.0 if scaler else 1.0)
         set_grads(theirs, step)
         norm = torch.nn.utils.clip_grad_norm_(theirs, limit)
         other.step()
-        if scaler is None:
-            optimizer.step()
-        else:
-            scaler.scale(torch.ones(1))
-            scaler.step(optimizer)
-            scaler.update()
+        scaled_step(scaler, optimizer)
         assert optimizer.report().grad_norm == pytest.approx(norm.item(), rel=1e-12)
     close(ours, theirs, 1e-14)
     with pytest.raises(ValueError, match="max_grad_norm is -1"):
         optimizer.max_grad_norm = -1.0
 
 
-@pytest.mark.parametrize("make", [gst.GradScaler, torch.amp.GradScaler], **ids)
+@pytest.mark.parametrize("make", SCALERS, **ids)
 @pytest.mark.parametrize("kind", KINDS, **ids)
 @pytest.mark.parametrize("options", [{}, {"fused": False}], ids=str)
 def test_grad_scaler_skips_and_unscales(make, kind, options):
@@ -70,7 +72,7 @@ def test_grad_scaler_skips_and_unscales(make, kind, options):
         other.zero_grad()
         scaler.scale(model(x).square().mean()).backward()
         reference(x).square().mean().backward()
-        before = [p.detach().clone() for p in model.parameters()]
+        before = copied(model.parameters())
         if step == 2:
             model[1].weight.grad[0, 1] = float("nan")
             model[0].bias.grad[3] = float("inf")
@@ -97,70 +99,47 @@ def test_grad_scaler_skips_and_unscales(make, kind, options):
             assert all(moved) and optimizer.applied and optimizer.report().overflowed == ()
     assert scaler.get_scale() == 128.0
     # A power of two unscales exactly.
-    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), reference.parameters(), strict=True))
+    assert equal(model.parameters(), reference.parameters())
     if kind is not gst.SGD:
         assert all(entry["step"] == 4 for entry in optimizer.state.values())
 
 
-@pytest.mark.parametrize("make", [None, gst.GradScaler, torch.amp.GradScaler], **ids)
+@pytest.mark.parametrize("make", [None, *SCALERS], **ids)
 def test_clipping_of_float64_beside_others(make):
-    """Each dtype in its own arithmetic, and gradients that stay as they are."""
+    """Each dtype in its own arithmetic; gradients are read, and none is written."""
     dtypes = (torch.float64, torch.float32, torch.float64, torch.bfloat16)
     ours = [torch.nn.Parameter(torch.full((3,), 0.7, dtype=dtype)) for dtype in dtypes]
     optimizer = gst.SGD(ours, lr=1.0, max_grad_norm=0.3)
-    scaler = None if make is None else make(DEVICE, init_scale=3.0)
     for p in ours:
         p.grad = torch.full_like(p, 0.6)
-    inverse = 1.0
-    if scaler is None:
-        optimizer.step()
-    else:
-        scaler.scale(torch.ones(1))
-        scaler.step(optimizer)
-        inverse = float(torch.tensor(1.0 / 3.0))
+    versions = [p.grad._version for p in ours]
+    scaled_step(started(make, init_scale=3.0), optimizer)
+    inverse = float(torch.tensor(1.0 / 3.0)) if make else 1.0
     factor = 0.3 / (optimizer.report().grad_norm + 1e-6)
-    for p in ours:
-        assert p.grad.tolist() == torch.full_like(p, 0.6).tolist()
+    for p, version in zip(ours, versions, strict=True):
+        assert p.grad.tolist() == torch.full_like(p, 0.6).tolist() and p.grad._version == version
         digits = {torch.float64: 1e-15, torch.float32: 2e-7, torch.bfloat16: 8e-3}[p.dtype]
         assert p.tolist() == [pytest.approx(0.7 - float(p.grad[0]) * inverse * factor, rel=digits, abs=0.0)] * 3
 
 
 def test_a_first_step_that_is_skipped_leaves_no_momentum():
-    p = torch.nn.Parameter(torch.zeros(2))
+    p = param(2)
     optimizer = gst.SGD([p], lr=1.0, momentum=0.5, dampening=0.5)
-    scaler = gst.GradScaler(DEVICE, init_scale=1.0)
     for value in (float("inf"), 4.0):
-        scaler.scale(torch.ones(1))
         p.grad = torch.full((2,), value)
-        scaler.step(optimizer)
-        scaler.update(1.0)
-        scaler = gst.GradScaler(DEVICE, init_scale=1.0)
+        started(init_scale=1.0).step(optimizer)
         if value != 4.0:
             assert optimizer.state_dict()["state"].get(0, {}).get("momentum_buffer") is None
     # As the first step, without dampening.
     assert optimizer.state[p]["momentum_buffer"].tolist() == [4.0, 4.0] and p.tolist() == [-4.0, -4.0]
 
 
-def test_the_fused_tail_reads_gradients_and_writes_none():
-    p = torch.nn.Parameter(torch.zeros(3))
-    optimizer = gst.SGD([p], lr=1.0)
-    scaler = gst.GradScaler(DEVICE, init_scale=8.0)
-    scaler.scale(torch.ones(1))
-    p.grad = torch.full((3,), 16.0)
-    version = p.grad._version
-    scaler.step(optimizer)
-    assert p.tolist() == [-2.0] * 3 and p.grad.tolist() == [16.0] * 3 and p.grad._version == version
-
-
 def test_a_check_that_was_not_used_is_forgotten():
-    p = torch.nn.Parameter(torch.zeros(3))
+    p = param(3, grad=1.0)
     optimizer = gst.SGD([p], lr=1.0)
     hook = optimizer.register_step_pre_hook(lambda *_: 1 / 0)
-    scaler = gst.GradScaler(DEVICE, init_scale=8.0)
-    scaler.scale(torch.ones(1))
-    p.grad = torch.ones(3)
     with pytest.raises(ZeroDivisionError):
-        scaler.step(optimizer)
+        started(init_scale=8.0).step(optimizer)
     hook.remove()
     del optimizer.grad_scale, optimizer.found_inf
     p.grad = torch.full((3,), 2.0)
@@ -168,15 +147,12 @@ def test_a_check_that_was_not_used_is_forgotten():
     assert p.tolist() == [-2.0] * 3
 
 
-@pytest.mark.parametrize("make", [gst.GradScaler, torch.amp.GradScaler], **ids)
+@pytest.mark.parametrize("make", SCALERS, **ids)
 def test_a_scale_of_the_users_own_multiplies(make):
-    p = torch.nn.Parameter(torch.zeros(4))
+    p = param(4, grad=4.0)
     optimizer = gst.SGD([p], lr=1.0, max_grad_norm=1.0)
     optimizer.grad_scale = torch.tensor(2.0)
-    scaler = make(DEVICE, init_scale=8.0)
-    scaler.scale(torch.ones(1))
-    p.grad = torch.full((4,), 4.0)
-    scaler.step(optimizer)
+    started(make, init_scale=8.0).step(optimizer)
     # 4 / 16 is a norm of 0.5, which is not clipped.
     assert p.tolist() == [-0.25] * 4 and optimizer.report().grad_norm == 0.5
 
@@ -193,7 +169,7 @@ def test_the_default_device_is_not_that_of_the_parameters(scaled):
             scaler.step(optimizer)
             scaler.update()
             assert optimizer.report().applied
-    assert all(torch.equal(p, q) for p, q in zip(params, reference, strict=True))
+    assert equal(params, reference)
 
 
 def test_pytorch_reads_the_description_of_device_scalars():

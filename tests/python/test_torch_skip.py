@@ -6,16 +6,16 @@ import pickle
 
 import pytest
 
-from conftest import DEVICE, library
-
-torch = library("torch")
-
-import gradscaler as gs  # noqa: E402
-from gradscaler import torch as gst  # noqa: E402
-from torch_params import ids  # noqa: E402
+import gradscaler as gs
+from conftest import DEVICE
+from torch_params import SCALERS, gst, ids, param, scaled_step, started, torch
 
 OPTIMIZERS = [lambda p: gst.AdamW(p, lr=1.0), lambda p: gst.SGD(p, lr=1.0, fused=False),
               lambda p: torch.optim.AdamW(p, lr=1.0, fused=True), lambda p: torch.optim.SGD(p, lr=1.0, foreach=False)]
+
+
+def halving(optimizer):
+    return torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
 
 
 def step_of(scaler, optimizer, p, value):
@@ -24,12 +24,12 @@ def step_of(scaler, optimizer, p, value):
     scaler.step(optimizer)
 
 
-@pytest.mark.parametrize("make", [gst.GradScaler, torch.amp.GradScaler])
+@pytest.mark.parametrize("make", SCALERS)
 @pytest.mark.parametrize("optimizer_of", OPTIMIZERS)
 def test_a_schedule_waits_for_steps_that_were_applied(make, optimizer_of):
-    p = torch.nn.Parameter(torch.zeros(2))
+    p = param(2)
     optimizer = optimizer_of([p])
-    schedule = gst.AppliedLR(torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5))
+    schedule = gst.AppliedLR(halving(optimizer))
     scaler = make(DEVICE, init_scale=4.0)
     rates = []
     for value in (1.0, float("inf"), float("nan"), 1.0):
@@ -45,7 +45,7 @@ def test_a_schedule_waits_for_steps_that_were_applied(make, optimizer_of):
             scaler.update()
         schedule.step()
         assert schedule.get_last_lr() == [rate]
-    other = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    other = halving(optimizer)
     other.load_state_dict(schedule.state_dict())
     assert other.last_epoch == schedule.last_epoch == 3
     schedule.load_state_dict({**other.state_dict(), "last_epoch": 7})
@@ -54,7 +54,7 @@ def test_a_schedule_waits_for_steps_that_were_applied(make, optimizer_of):
 
 @pytest.mark.parametrize("optimizer_of", OPTIMIZERS)
 def test_applied_and_overflowed(optimizer_of):
-    named = [("a", torch.nn.Parameter(torch.zeros(2))), ("b", torch.nn.Parameter(torch.zeros(2)))]
+    named = [("a", param(2)), ("b", param(2))]
     optimizer = optimizer_of(named)
     scaler = gst.GradScaler(DEVICE, init_scale=4.0)
     with pytest.raises(ValueError, match="has taken no step of that"):
@@ -76,8 +76,8 @@ def test_applied_and_overflowed(optimizer_of):
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda found: pickle.loads(pickle.dumps(found))],
                          ids=["deepcopy", "pickle"])
 def test_copies_of_a_schedule_go_on(optimizer_of, copied):
-    optimizer = optimizer_of([torch.nn.Parameter(torch.zeros(2))])
-    schedule = gst.AppliedLR(torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5))
+    optimizer = optimizer_of([param(2)])
+    schedule = gst.AppliedLR(halving(optimizer))
     before = optimizer.param_groups[0]["lr"]
     optimizer, schedule = copied((optimizer, schedule))
     schedule.step()
@@ -90,8 +90,7 @@ def test_copies_of_a_schedule_go_on(optimizer_of, copied):
 
 def test_schedules_of_schedules():
     def run(outer):
-        p = torch.nn.Parameter(torch.zeros(2))
-        p.grad = torch.zeros(2)
+        p = param(2, grad=0.0)
         optimizer = torch.optim.SGD([p], lr=1.0)
         schedule = outer(optimizer, torch.optim.lr_scheduler.ConstantLR(optimizer, 0.5, 3),
                          torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5))
@@ -113,34 +112,27 @@ def test_schedules_of_schedules():
         run(lambda o, a, b: found.SequentialLR(o, [gst.AppliedLR(a), gst.AppliedLR(b)], [2]))
 
 
-@pytest.mark.parametrize("make", [None, gst.GradScaler, torch.amp.GradScaler], **ids)
+@pytest.mark.parametrize("make", [None, *SCALERS], **ids)
 def test_nothing_is_applied_before_the_first_step(make):
-    p = torch.nn.Parameter(torch.ones(2))
-    p.grad = torch.ones(2)
+    p = param(2, value=1.0, grad=1.0)
     optimizer = gst.SGD([p], lr=1.0)
     assert not optimizer.applied and not optimizer.report().applied
-    if make is None:
-        optimizer.step()
-    else:
-        scaler = make(DEVICE, init_scale=2.0)
-        scaler.scale(torch.ones(1))
-        scaler.step(optimizer)
+    scaled_step(started(make, init_scale=2.0), optimizer)
     assert optimizer.applied and optimizer.report().applied
     assert not copy.deepcopy(optimizer).applied
 
 
 def test_disabled_scalers_apply_everything():
-    p = torch.nn.Parameter(torch.zeros(2))
-    optimizer = gst.SGD([p], lr=1.0)
-    scaler = gst.GradScaler(DEVICE, enabled=False)
-    schedule = gst.AppliedLR(torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5))
+    p = param(2)
+    optimizer, scaler = gst.SGD([p], lr=1.0), gst.GradScaler(DEVICE, enabled=False)
+    schedule = gst.AppliedLR(halving(optimizer))
     step_of(scaler, optimizer, p, 1.0)
     schedule.step()
     assert scaler.applied(optimizer) and optimizer.applied and schedule.get_last_lr() == [0.5]
 
 
 def test_what_is_no_schedule_is_refused_by_name():
-    p = torch.nn.Parameter(torch.ones(2))
+    p = param(2, value=1.0)
     arrays = gs.AdamW([p.detach()], [torch.ones(2)])
     for given, called in ((gst.AdamW([p]), "gradscaler.torch._optimizers.AdamW"),
                           (arrays, "gradscaler.optimizers.AdamW"), (0.1, "builtins.float")):

@@ -2,21 +2,19 @@
 """Steps of gradscaler.torch on PyTorch's own threads: the same bits on any number of them, in forked children, and in
 several Python threads at once.
 
-Each test is a script in a new process, which has not forked and has no threads yet.
+Each test is a script in a new process.
 """
 
-import os
-import subprocess
 import sys
 
 import pytest
 
-from conftest import library
+from conftest import library, run_python
 
-torch = library("torch")
+library("torch")
 
 START = """
-import os, threading, torch, weakref
+import concurrent.futures, os, threading, torch, weakref
 from gradscaler.torch import AdamW
 
 # PyTorch works alone on tensors of this size, so that children can make some.
@@ -25,8 +23,8 @@ def make(seed=0):
     params = [torch.nn.Parameter(torch.randn(n, generator=generator)) for n in [3, 4096, *[20_001] * 12]]
     return params, AdamW(params, lr=0.1, max_grad_norm=1.0)
 
-def take(params, optimizer, steps=3):
-    for step in range(steps):
+def take(params, optimizer, steps=range(3)):
+    for step in steps:
         generator = torch.Generator().manual_seed(100 + step)
         for p in params:
             p.grad = torch.randn(p.shape, generator=generator)
@@ -53,8 +51,7 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="PyTorch
 
 
 def run(script, **env):
-    subprocess.run([sys.executable, "-B", "-c", START + script], check=True, timeout=300,
-                   env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env})
+    run_python("-c", START + script, **env)
 
 
 @linux
@@ -75,10 +72,7 @@ for threads in (2, 3, 1, 2):
 params, optimizer = make()
 for step, threads in enumerate((3, 1, 2)):
     torch.set_num_threads(threads)
-    generator = torch.Generator().manual_seed(100 + step)
-    for p in params:
-        p.grad = torch.randn(p.shape, generator=generator)
-    optimizer.step()
+    take(params, optimizer, [step])
     assert optimizer._active[0].context.threads == threads
 assert same(params, EXPECTED)
 """, **env)
@@ -86,19 +80,11 @@ assert same(params, EXPECTED)
 
 def test_python_threads_step_at_once():
     run("""
-found = {}
-def work(number):
+def work(_):
     torch.set_num_threads(2)
-    for _ in range(5):
-        params, optimizer = make()
-        found.setdefault(number, []).append(take(params, optimizer))
-threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-assert len(found) == 3
-assert all(same(one, EXPECTED) for of_thread in found.values() for one in of_thread)
+    return [take(*make()) for _ in range(5)]
+with concurrent.futures.ThreadPoolExecutor(3) as threads:
+    assert all(same(one, EXPECTED) for found in threads.map(work, range(3)) for one in found)
 """)
 
 
@@ -174,7 +160,7 @@ def test_children_of_a_fork_have_threads_of_their_own():
     run("""
 torch.ones(1 << 22).exp_()
 params, optimizer = make()
-take(params, optimizer, 1)
+take(params, optimizer, [0])
 child = os.fork()
 if not child:
     # Even a context of the parent's, which no step here comes to use, ends its regions.
@@ -195,7 +181,7 @@ assert same(take(params, optimizer), EXPECTED)
 
 
 def test_a_child_that_is_the_first_to_import_has_them_too():
-    script = """
+    run_python("-c", """
 import os, torch
 torch.set_num_threads(2)
 torch.ones(1 << 22).exp_()
@@ -209,9 +195,7 @@ if not child:
     assert all(p[-1] == -1 for p in params)
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
-"""
-    subprocess.run([sys.executable, "-B", "-c", script], check=True, timeout=120,
-                   env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+""")
 
 
 def test_without_pytorchs_threads_there_is_a_pool(monkeypatch):

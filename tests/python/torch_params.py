@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters and gradients for the tests of gradscaler.torch's optimizers, and what makes two of these equal."""
+"""What the tests of gradscaler.torch share, which are skipped without PyTorch: parameters and gradients, a step under a
+scaler, and what makes two of these equal."""
 
 from conftest import DEVICE, library
 
@@ -9,6 +10,7 @@ from gradscaler import torch as gst  # noqa: E402
 
 KINDS = [kind for name, kind in vars(gst).items() if isinstance(kind, type) and issubclass(kind, gst.FusedOptimizer)
          and kind is not gst.FusedOptimizer]
+SCALERS = [gst.GradScaler, torch.amp.GradScaler]
 ids = dict(ids=lambda value: getattr(value, "__name__", ""))
 
 
@@ -18,11 +20,49 @@ def params_of(shapes=((3, 4), (5,), (2, 3, 2)), dtype=torch.float64, seed=0):
             for shape in shapes]
 
 
+def param(*shape, value=0.0, grad=None):
+    p = torch.nn.Parameter(torch.full(shape, value))
+    p.grad = None if grad is None else torch.full(shape, grad)
+    return p
+
+
 def set_grads(params, seed, missing=(), scale=1.0):
     generator = torch.Generator(DEVICE).manual_seed(seed)
     for i, p in enumerate(params):
         grad = torch.randn(p.shape, generator=generator, dtype=torch.float64)
         p.grad = None if i in missing else (grad * scale).to(p.dtype)
+
+
+def scaled_step(scaler, optimizer):
+    """A step and an update under a scaler that has scaled a loss; without a scaler the step alone."""
+    if scaler is None:
+        optimizer.step()
+        return
+    scaler.scale(torch.ones(1))
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def started(make=gst.GradScaler, **options):
+    """A scaler that has scaled a loss; None if none is made."""
+    if make is None:
+        return None
+    scaler = make(DEVICE, **options)
+    scaler.scale(torch.ones(1))
+    return scaler
+
+
+def copied(tensors):
+    return [tensor.detach().clone() for tensor in tensors]
+
+
+def equal(ours, theirs):
+    return all(torch.equal(p, q) for p, q in zip(ours, theirs, strict=True))
+
+
+def same_with_torchs(train):
+    """`train(kind)` must return the same parameters with each AdamW."""
+    close(train(gst.AdamW), train(torch.optim.AdamW))
 
 
 def close(ours, theirs, tolerance=1e-12):

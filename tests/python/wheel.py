@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Installs the package as a user does, by pip from the sources into a clean virtual environment, and tests it there.
 
-Then once more as a developer does, editable, without isolation of the build: library, headers and JAX's handlers are
-found, and what is changed in the sources is what is imported. JAX is that of the Python that runs this, where it has
-it.
+Then once more as a developer does, editable, without isolation of the build. JAX is that of the Python that runs this,
+where it has it.
 
-Usage: wheel.py SOURCE WORK [--quick]. The compiler's results are kept in WORK for the next time. CUDA is left out and
-the library is optimised little: both would take minutes, and the packaging is what is tested. --quick runs three test
-files in place of all, without the type checkers. Exit status 0 if everything passed.
+Usage: wheel.py SOURCE WORK [--quick]. The compiler's results are kept in WORK for the next time. CUDA and optimisation
+would take minutes, and are left out. --quick runs three test files, without the type checkers.
 """
 
 import importlib.util
@@ -19,7 +17,6 @@ import sys
 import sysconfig
 import venv
 
-# What the package must bring, apart from its modules.
 PARTS = ["_gradscaler*.so", "_jax_ffi.so", "lib/libgradscaler.so.*", "include/gradscaler/gradscaler.h", "py.typed"]
 
 
@@ -48,8 +45,7 @@ def main(source, work, quick=""):
 
     python = home / "bin" / "python"
     # Not -C: the pip of Debian 12 knows the long name only.
-    run(python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", shelf, source,
-        *settings(work))
+    run(python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", shelf, source, *settings(work))
     (wheel,) = shelf.glob("*.whl")
     run(python, "-m", "pip", "install", "-q", wheel)
     run(python, "-m", "gradscaler", "info")
@@ -75,7 +71,6 @@ def editable(source, work, run):
     home = work / "editable environment"
     venv.create(home, clear=True, with_pip=True)
     python = home / "bin" / "python"
-    # What isolation would have brought.
     run(python, "-m", "pip", "install", "-q", "scikit-build-core>=0.10", "ninja", "swig>=4.2")
     # As for the wheel: what was compiled there is not compiled again.
     run(python, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "-e", source,

@@ -134,12 +134,17 @@ def stream(seed):
         yield (rng.standard_normal(COUNT) + 0.3 * np.sin(t / 30)).astype(np.float32)
 
 
+def begin(seed, case, *sides):
+    """Gradients, and each side with the same parameters."""
+    numbers = stream(seed)
+    start = next(numbers)
+    return numbers, *(side(case[0], start, *case[1:]) for side in sides)
+
+
 @pytest.mark.parametrize("case", CASES, ids=title)
 def test_same_bits(case, measured, rounded_roots):
-    kind, lr, options = case
-    numbers = stream(1)
-    start = next(numbers)
-    ours, theirs = Ours(kind, start, lr, options), Theirs(kind, start, lr, options)
+    kind, _, _ = case
+    numbers, ours, theirs = begin(1, case, Ours, Theirs)
     different = moved = 0
     for grad in numbers:
         if kind in SAME_STATE_ALONE:
@@ -156,13 +161,11 @@ def test_same_bits(case, measured, rounded_roots):
 @pytest.mark.parametrize("case", PACKAGE_CASES, ids=title)
 def test_same_bits_as_the_package(case, measured, rounded_roots):
     kind, lr, options = case
-    numbers = stream(1)
-    start = next(numbers)
     own = {name: value for key, value in options.items() for name in THERE.get(key, (key,))}
     if len(own.get("betas", ())) == 3:
         *own["betas"], own["beta3"] = own["betas"]
-    theirs = Package(kind, start, lr, options)
-    sides = [Ours(kind, start, lr, own), OursInTorch(kind, start, lr, own), theirs]
+    numbers, theirs = begin(1, case, Package)
+    sides = [*begin(1, (kind, lr, own), Ours, OursInTorch)[1:], theirs]
     for step, grad in enumerate(numbers):
         for side in sides:
             side.step(grad)
@@ -190,9 +193,7 @@ def test_the_average_of_the_weights_has_the_bits_of_pytorchs(kind, measured, pyt
     """The parameters that both average are the library's."""
     from torch.optim import swa_utils
 
-    numbers = stream(4)
-    start = next(numbers)
-    ours = Ours(kind, start, 1e-2, {"ema_decay": 0.99})
+    numbers, ours = begin(4, (kind, 1e-2, {"ema_decay": 0.99}), Ours)
     average = swa_utils.AveragedModel(torch.nn.ParameterList([torch.from_numpy(ours.param)]),
                                       multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.99))
     different = 0
@@ -207,10 +208,8 @@ def test_the_average_of_the_weights_has_the_bits_of_pytorchs(kind, measured, pyt
 @pytest.mark.parametrize("case", CASES, ids=title)
 def test_same_bits_as_a_subclass_and_through_a_checkpoint(case, rounded_roots):
     """gradscaler.torch's optimizers; after 30 and 60 steps each takes the other's state over."""
-    kind, lr, options = case
-    numbers = stream(3)
-    start = next(numbers)
-    sides = [OursInTorch(kind, start, lr, options), Theirs(kind, start, lr, options)]
+    kind, _, _ = case
+    numbers, *sides = begin(3, case, OursInTorch, Theirs)
     for step, grad in zip(range(90), numbers, strict=False):
         before = sides[1].param.copy()
         for side in sides:
@@ -231,11 +230,9 @@ def test_same_bits_as_a_subclass_and_through_a_checkpoint(case, rounded_roots):
 
 @pytest.mark.parametrize("case", CASES, ids=title)
 def test_stays_close_to_pytorch_as_it_is(case, measured, pytorch_fuses):
-    kind, lr, options = case
-    numbers = stream(2)
-    start = next(numbers)
-    ours, theirs = Ours(kind, start, lr, options), Theirs(kind, start, lr, options)
-    peak = np.abs(start)
+    kind, _, options = case
+    numbers, ours, theirs = begin(2, case, Ours, Theirs)
+    peak = np.abs(ours.param)
     for step, grad in enumerate(numbers, 1):
         ours.step(grad)
         theirs.step(grad)

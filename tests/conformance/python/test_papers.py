@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizers that PyTorch does not have, against their published equations in fp64.
 
-Lion: Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", arXiv:2302.06675, algorithm 2.
-LAMB: You et al. 2020, "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", arXiv:1904.00962,
-algorithm 2 with phi(z) = z and one layer a tensor; its m_t / (1 - beta_1^t) and v_t / (1 - beta_2^t) included.
+Lion: Chen et al. 2023, arXiv:2302.06675, algorithm 2.
+LAMB: You et al. 2020, arXiv:1904.00962, algorithm 2 with phi(z) = z and one layer a tensor; its m_t / (1 - beta_1^t)
+and v_t / (1 - beta_2^t) included.
 AdaBelief: Zhuang et al. 2020, arXiv:2010.07468, algorithm 2, with the epsilon of optax under the root.
 LARS: You et al. 2017, arXiv:1708.03888, algorithm 1, in the order of optax: the ratio, the learning rate, momentum.
 NovoGrad: Ginsburg et al. 2019, arXiv:1905.11286, algorithm 1; and as Apex has it in multi_tensor_novograd.cu, whose
@@ -41,7 +41,7 @@ def lamb(p, state, g, t, lr, betas, weight_decay, eps=1e-6):
     direction = ratio + weight_decay * p
     sizes = np.linalg.norm(p), np.linalg.norm(direction)
     trust = sizes[0] / sizes[1] if min(sizes) > 0 else 1.0
-    return p - lr * trust * direction, (m, v), np.zeros(p.shape, bool)
+    return p - lr * trust * direction, (m, v), False
 
 
 def adabelief(p, state, g, t, lr, betas, weight_decay, decoupled_weight_decay, eps=1e-16):
@@ -49,7 +49,7 @@ def adabelief(p, state, g, t, lr, betas, weight_decay, decoupled_weight_decay, e
     m = b1 * m + (1 - b1) * g
     s = b2 * s + (1 - b2) * (g - m) ** 2 + eps
     step = m / (1 - b1**t) / (np.sqrt(s / (1 - b2**t)) + eps)
-    return p - lr * (step + weight_decay * p), (m, s), np.zeros(p.shape, bool)
+    return p - lr * (step + weight_decay * p), (m, s), False
 
 
 def lars(p, state, g, t, lr, momentum, weight_decay, trust_coefficient=1e-3):
@@ -57,7 +57,7 @@ def lars(p, state, g, t, lr, momentum, weight_decay, trust_coefficient=1e-3):
     sizes = np.linalg.norm(p), np.linalg.norm(d)
     trust = trust_coefficient * sizes[0] / sizes[1] if min(sizes) > 0 else 1.0
     m = momentum * state[0] + lr * trust * d
-    return p - m, (m,), np.zeros(p.shape, bool)
+    return p - m, (m,), False
 
 
 def novograd(p, state, g, t, lr, betas, weight_decay, eps=1e-8):
@@ -65,7 +65,7 @@ def novograd(p, state, g, t, lr, betas, weight_decay, eps=1e-8):
     squares = np.sum(g * g, keepdims=True)
     v = squares if t == 1 else b2 * v + (1 - b2) * squares
     m = b1 * m + (g / (np.sqrt(v) + eps) + weight_decay * p)
-    return p - lr * m, (m, v), np.zeros(p.shape, bool)
+    return p - lr * m, (m, v), False
 
 
 def apex_novograd(p, state, g, t, lr, betas, weight_decay, dampening, eps=1e-8, bias_correction=False,
@@ -82,7 +82,7 @@ def apex_novograd(p, state, g, t, lr, betas, weight_decay, dampening, eps=1e-8, 
     else:
         m = b1 * m + (1 - dampening) * (g / denominator + weight_decay * p)
         update = m / corrections[0]
-    return p - lr * update, (m, norm**2), np.zeros(p.shape, bool)
+    return p - lr * update, (m, norm**2), False
 
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -115,8 +115,6 @@ def title(case):
 
 
 class Run:
-    """The reference and ours side by side, over three tensors."""
-
     def __init__(self, case, dtype, maximize=False):
         name, self.options = case
         self.rule, optimizer, self.slots = RULES[name]
@@ -146,9 +144,8 @@ class Run:
         for i, grad in enumerate(self.grads):
             grad[:] = (self.rng.standard_normal(len(grad)) + 0.3 * np.sin(t / 30)).astype(np.float32)
             self.exact[i], self.exact_state[i], unsure = self.rule(
-                self.exact[i], self.exact_state[i], self.sign * grad.astype(np.float64), t,
-                **self.options)
-            doubtful.append(unsure)
+                self.exact[i], self.exact_state[i], self.sign * grad.astype(np.float64), t, **self.options)
+            doubtful.append(np.broadcast_to(unsure, grad.shape))
         self.optimizer.step()
         return doubtful
 

@@ -2,12 +2,9 @@
 """Training parity: a 64-64-64-10 network on handwritten digits in fp16, once with torch.amp.GradScaler and
 torch.optim.AdamW, once with this library's scaler and AdamW, from the same start on the same batches, for five seeds.
 
-The recipe is the classic one: fp32 master weights, an fp16 copy that runs the network with sums in fp32, loss in fp32.
-PyTorch's scaler refuses fp16 gradients, so they are copied to fp32 ones for it; this library reads them as they are and
-writes the fp16 copy in the same pass. The same steps must be skipped, and all scales and losses be equal.
-
-Equal, because training is chaotic: a single ulp in a weight grows into other losses within a hundred steps, and then
-into other overflows. So PyTorch's square root is rounded to nearest here, the one thing in which its AdamW differs.
+PyTorch's scaler refuses fp16 gradients, so they are copied to fp32 ones for it. The same steps must be skipped, and all
+scales and losses be equal: a single ulp in a weight grows into other losses within a hundred steps, and then into other
+overflows. So PyTorch's square root is rounded to nearest here, the one thing in which its AdamW differs.
 """
 
 import pathlib
@@ -64,7 +61,7 @@ class Network:
 
 class WithTorch:
     def __init__(self, network):
-        self.network = network
+        self.pairs = list(zip(network.masters, network.weights, strict=True))
         for master in network.masters:
             master.requires_grad_()
         self.scaler = torch.amp.GradScaler("cpu", **SCALER)
@@ -72,13 +69,13 @@ class WithTorch:
         self.scaler.scale(torch.zeros(1))
 
     def step(self):
-        for master, weight in zip(self.network.masters, self.network.weights, strict=True):
+        for master, weight in self.pairs:
             master.grad = weight.grad.float()
         self.scaler.step(self.optimizer)
         before = self.scaler.get_scale()
         self.scaler.update()
         with torch.no_grad():
-            for master, weight in zip(self.network.masters, self.network.weights, strict=True):
+            for master, weight in self.pairs:
                 weight.copy_(master)
         return self.scaler.get_scale() < before
 
@@ -98,7 +95,6 @@ class WithOurs:
 
 
 def train(side, seed, digits):
-    """Losses, skipped steps and scales."""
     x, y = digits
     network = Network(seed)
     trainer = side(network)
@@ -124,9 +120,7 @@ def test_same_training(seed, digits, measured, rounded_roots):
     np.testing.assert_array_equal(ours, theirs)
     assert len(our_skips) >= 10
     assert theirs[-50:].mean() < 0.1 * theirs[:10].mean()
-    row = f"seed {seed}"
-    measured(row, "steps", STEPS)
-    measured(row, "skipped", len(our_skips))
-    measured(row, "first loss", round(float(ours[0]), 3))
-    measured(row, "mean loss of the last 50", round(float(ours[-50:].mean()), 4))
-    measured(row, "largest difference of a loss", float(np.abs(ours - theirs).max()))
+    for column, value in (("steps", STEPS), ("skipped", len(our_skips)), ("first loss", round(float(ours[0]), 3)),
+                          ("mean loss of the last 50", round(float(ours[-50:].mean()), 4)),
+                          ("largest difference of a loss", float(np.abs(ours - theirs).max()))):
+        measured(f"seed {seed}", column, value)

@@ -49,15 +49,3 @@ def test_an_interval_lowered_below_the_tracker():
         torch._amp_update_scale_(*theirs, torch.zeros(1), 2.0, 0.5, interval)
     assert theirs[0].item() == 4.0
     assert ours[0].item() == 16.0
-
-
-def test_the_same_rule_by_an_option():
-    """... and `grow_on_equal` is PyTorch's exact rule."""
-    scaler = gs.GradScaler("cpu", init_scale=4.0, growth_interval=10, grow_on_equal=True)
-    gradient = torch.ones(1)
-    grads = gs.TensorList([gradient])
-    for interval in [10] * 5 + [3] * 4:
-        scaler.set_options(growth_interval=interval)
-        scaler.check(grads)
-        scaler.update()
-    assert scaler.get_scale() == 4.0

@@ -14,14 +14,8 @@ ARCHIVE = pathlib.Path(__file__).resolve().parents[1] / "goldens.tar.xz"
 
 def runs(booleans):
     """Run lengths, starting with the length of the first run of False (which may be 0)."""
-    lengths, value, length = [], False, 0
-    for b in booleans:
-        if b != value:
-            lengths.append(length)
-            value, length = b, 0
-        length += 1
-    lengths.append(length)
-    return lengths
+    lengths = [len(list(run)) for _, run in itertools.groupby(booleans)]
+    return lengths if booleans and not booleans[0] else [0, *lengths]
 
 
 def to_float32(x):
@@ -42,7 +36,6 @@ def encode_scale(x):
 
 
 def held_scales(scales):
-    """Two lists: the scales in turn, and for how many updates each was held."""
     found = [(scale, len(list(updates))) for scale, updates in itertools.groupby(map(encode_scale, scales))]
     return [scale for scale, _ in found], [updates for _, updates in found]
 
@@ -59,6 +52,5 @@ def write(path, header, recorded):
 
 
 def read_all():
-    """The contents of the committed files, sorted by system."""
     with tarfile.open(ARCHIVE) as archive:
         return [json.load(archive.extractfile(name)) for name in sorted(archive.getnames())]

@@ -7,7 +7,7 @@ Run by scripts/conformance, in an environment that has the system. A system is a
 of the same project a class in it, such as apex_hysteresis in apex.py, with
     PROOF      "executed" or "modelled"
     SOURCE     where the rule is: package and class, or file of the project
-    version()  what was run
+    VERSION    what was run
     PRESET     name of the preset
     CASES      [(name, options, seeds, steps)], the options over the preset, written as in the golden files
     trajectory(options, overflows)  the scales after each update; fewer if the system gives up
@@ -90,7 +90,7 @@ def main():
         "preset": system.PRESET,
         "proof": system.PROOF,
         "source": system.SOURCE,
-        "version": system.version(),
+        "version": system.VERSION,
         "command": f"scripts/conformance {name}",
     }
     golden.write(path, header, recorded)

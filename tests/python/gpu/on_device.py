@@ -50,7 +50,6 @@ def alone_and_together(work, count=3):
 
 
 def on_host(array):
-    """A copy in NumPy."""
     if hasattr(array, "detach"):
         return array.detach().cpu().contiguous().numpy()
     return array.get() if hasattr(array, "get") and not isinstance(array, np.ndarray) else np.asarray(array)

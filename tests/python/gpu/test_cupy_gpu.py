@@ -8,7 +8,7 @@ import pytest
 from on_device import DEVICE, ON_GPU, needs_gpu, on_host, require_device, same_bits
 
 import gradscaler as gs
-from conftest import library
+from conftest import library, refused
 
 cupy = library("cupy") if ON_GPU else np
 
@@ -31,7 +31,6 @@ def values_of(seed, dtype):
 
 
 def both(call):
-    """What `call` returns with CuPy's arrays, and with NumPy's."""
     with np.errstate(all="ignore"):
         return call(cupy, DEVICE), call(np, "cpu")
 
@@ -71,8 +70,8 @@ def test_a_loss_in_16_bits_becomes_float32():
 
 def test_checkpoints_go_to_numpy_and_back():
     def start(xp, device):
-        params = {name: xp.asarray(values) for name, values in values_of(0, "float32").items()}
-        grads = {name: xp.asarray(values) for name, values in values_of(1, "float32").items()}
+        params, grads = ({name: xp.asarray(values) for name, values in values_of(seed, "float32").items()}
+                         for seed in range(2))
         return params, grads, gs.AdamW(params, grads, lr=0.01), gs.GradScaler(device, init_scale=4.0)
 
     (ours, _grads, one, scaler), (theirs, _others, other, reference) = both(start)
@@ -90,9 +89,6 @@ def test_checkpoints_go_to_numpy_and_back():
     assert one.steps == other.steps == 5 and scaler.state_dict() == reference.state_dict()
 
 
-# Streams.
-
-
 @needs_gpu
 def test_the_default_streams():
     for stream in (cupy.cuda.Stream.null, cupy.cuda.Stream.ptds):
@@ -103,9 +99,6 @@ def test_the_default_streams():
             scaler.step_and_update(optimizer)
             stream.synchronize()
             assert (params == -1.0).all() and scaler.get_scale() == 1.0
-
-
-# Other protocols.
 
 
 class OnlyDLPack:
@@ -130,7 +123,7 @@ def test_dlpack(dtype):
     if ON_GPU:
         cupy.cuda.runtime.deviceSynchronize()
     same_bits(array, (np.arange(12) * 0.5).reshape(4, 3).astype(dtype), "scaled")
-    with pytest.raises(ValueError, match="not contiguous"):
+    with refused("not contiguous", ValueError):
         gs.as_tensor(OnlyDLPack(array[:, ::2]))
 
 
@@ -143,9 +136,9 @@ def test_raw_pointers():
     cupy.cuda.runtime.deviceSynchronize()
     assert (params == -1.0).all()
     host = np.zeros(1000, np.float32)
-    with pytest.raises(gs.InvalidArgumentError, match="tensors|arrays"):
+    with refused("tensors|arrays"):
         gs.TensorList([(host.ctypes.data, 1000, "float32", "cuda:0")])
-    with pytest.raises(gs.InvalidArgumentError, match="tensors|arrays"):
+    with refused("tensors|arrays"):
         gs.TensorList([(grads.data.ptr, 1000, "float32")])
 
 

@@ -63,7 +63,7 @@ def run(device, param_dtype, grad_dtype, steps=20, **options):
         for turn in range(steps):
             grads = tree(1 + turn, grad_dtype, device)
             params, state = step(params, grads, state, lr=0.1 / (1 + turn), inv_scale=0.25, found_inf=float(turn == 3))
-        return jax.tree_util.tree_leaves((params, state))
+        return jax.tree.leaves((params, state))
 
 
 @pytest.mark.parametrize("param_dtype, grad_dtype, options", [

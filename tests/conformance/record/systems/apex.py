@@ -11,15 +11,12 @@ from .common import ALL_SEEDS, SHORT, SOME_SEEDS, STEPS, drive
 PRESET = "apex"
 PROOF = "modelled"
 SOURCE = "apex/amp/scaler.py, class LossScaler"
+VERSION = "rule as published"
 CASES = [
     ("window 20", {"growth_interval": 20}, ALL_SEEDS, STEPS),
     ("defaults", {}, SOME_SEEDS, STEPS),
     ("floor", {"growth_interval": 7, "min_scale": 16.0}, SOME_SEEDS, SHORT),
 ]
-
-
-def version():
-    return "rule as published"
 
 
 def trajectory(options, overflows):
@@ -55,7 +52,7 @@ class apex_hysteresis:
                                        "growth_interval": 7, "hysteresis": 4}, SOME_SEEDS, SHORT),
         ("near the largest float", {"init_scale": 2.0**126, "growth_interval": 1}, SOME_SEEDS, SHORT),
     ]
-    version = staticmethod(version)
+    VERSION = VERSION
 
     @staticmethod
     def trajectory(options, overflows):

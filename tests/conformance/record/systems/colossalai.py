@@ -2,15 +2,16 @@
 """ColossalAI: amp.naive_amp.grad_scaler.DynamicGradScaler, the two files loaded by themselves from the source
 distribution, with stubs for the accelerator (the CPU) and the logger that they import."""
 
-import importlib
+import types
+
+import torch
 
 from .common import ALL_SEEDS, SHORT, SOME_SEEDS, STEPS, drive, load_file, source_file, stub
-
-torch = importlib.import_module("torch")
 
 PRESET = "colossalai"
 PROOF = "executed"
 SOURCE = "colossalai.amp.naive_amp.grad_scaler.DynamicGradScaler"
+VERSION = "colossalai 0.5.0"
 CASES = [
     ("interval 20", {"growth_interval": 20}, ALL_SEEDS, STEPS),
     ("floor, ceiling, hysteresis 3", {"growth_interval": 20, "hysteresis": 3, "min_scale": 8.0, "max_scale": 2.0**20},
@@ -19,28 +20,14 @@ CASES = [
                      "min_scale": 2.0**-20}, SOME_SEEDS, SHORT),
 ]
 
-
-class Cpu:
-    @staticmethod
-    def get_current_device():
-        return torch.device("cpu")
-
-    @staticmethod
-    def device_count():
-        return 1
-
-
+cpu = types.SimpleNamespace(get_current_device=lambda: torch.device("cpu"), device_count=lambda: 1)
 stub("colossalai")
-stub("colossalai.accelerator", get_accelerator=Cpu)
+stub("colossalai.accelerator", get_accelerator=lambda: cpu)
 stub("colossalai.logging", get_dist_logger=lambda *_: None)
 stub("grad_scaler")
 FOLDER = "colossalai/amp/naive_amp/grad_scaler"
 load_file("grad_scaler.base_grad_scaler", source_file(f"{FOLDER}/base_grad_scaler.py"))
 module = load_file("grad_scaler.dynamic_grad_scaler", source_file(f"{FOLDER}/dynamic_grad_scaler.py"))
-
-
-def version():
-    return "colossalai 0.5.0"
 
 
 def trajectory(options, overflows):

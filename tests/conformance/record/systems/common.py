@@ -46,7 +46,6 @@ def stub(name, **attributes):
 
 
 def drive(update, scale, overflows):
-    """Calls update(overflow) for each, and collects scale() after it."""
     out = []
     for overflow in overflows:
         update(overflow)
@@ -55,5 +54,4 @@ def drive(update, scale, overflows):
 
 
 def source_file(name):
-    """A file that scripts/conformance unpacked from a source distribution."""
     return os.path.join(os.environ["GSC_CONFORMANCE_SOURCES"], name)

@@ -14,6 +14,7 @@ loss_scaler.dist = types.SimpleNamespace(get_rank=lambda: 1)
 PRESET = "deepspeed"
 PROOF = "executed"
 SOURCE = "deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler"
+VERSION = package_version("deepspeed")
 CLEAN = "on_clean_step"
 CASES = [
     ("window 20", {"growth_interval": 20}, ALL_SEEDS, STEPS),
@@ -22,10 +23,6 @@ CASES = [
     ("hysteresis 4", {"growth_interval": 7, "hysteresis": 4}, SOME_SEEDS, STEPS),
     ("consecutive hysteresis", {"growth_interval": 20, "hysteresis": 3, "hysteresis_refill": CLEAN}, SOME_SEEDS, STEPS),
 ]
-
-
-def version():
-    return package_version("deepspeed")
 
 
 def trajectory(options, overflows):

@@ -7,6 +7,7 @@ from .common import ALL_SEEDS, SOME_SEEDS, STEPS, load_file, source_file
 PRESET = "fairseq"
 PROOF = "executed"
 SOURCE = "fairseq.optim.dynamic_loss_scaler.DynamicLossScaler"
+VERSION = "fairseq 0.12.2"
 CASES = [
     ("window 20", {"growth_interval": 20}, ALL_SEEDS, STEPS),
     ("defaults", {}, SOME_SEEDS, STEPS),
@@ -15,10 +16,6 @@ CASES = [
 ]
 
 module = load_file("dynamic_loss_scaler", source_file("fairseq/optim/dynamic_loss_scaler.py"))
-
-
-def version():
-    return "fairseq 0.12.2"
 
 
 def trajectory(options, overflows):

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flax: training.dynamic_scale.DynamicScale, its value_and_grad scanned under jit."""
 
-import importlib
+import jax
+import jax.numpy as jnp
+from flax.training.dynamic_scale import DynamicScale
 
 from .common import ALL_SEEDS, SHORT, SOME_SEEDS, STEPS, package_version
-
-jax = importlib.import_module("jax")
-jnp = importlib.import_module("jax.numpy")
-DynamicScale = importlib.import_module("flax.training.dynamic_scale").DynamicScale
 
 PRESET = "flax"
 PROOF = "executed"
 SOURCE = "flax.training.dynamic_scale.DynamicScale"
+VERSION = f"{package_version('flax')}, {package_version('jax')}"
 CASES = [
     ("interval 20", {"growth_interval": 20}, ALL_SEEDS, STEPS),
     ("defaults", {}, SOME_SEEDS, STEPS),
@@ -19,10 +18,6 @@ CASES = [
     ("near the largest float", {"init_scale": 2.0**126, "growth_interval": 1}, SOME_SEEDS, SHORT),
     ("down to the floor", {"init_scale": 2.0**-120, "growth_interval": 50}, SOME_SEEDS, SHORT),
 ]
-
-
-def version():
-    return f"{package_version('flax')}, {package_version('jax')}"
 
 
 def step(dynamic_scale, overflow):

@@ -2,17 +2,16 @@
 """jmp: DynamicLossScale.adjust, scanned under jit, as training uses it. XLA makes the division by the factor, which is
 a constant there, a multiplication by fp32(1 / factor); jmp_eager has the division."""
 
-import importlib
+import jax
+import jax.numpy as jnp
+import jmp
 
 from .common import ALL_SEEDS, SHORT, SOME_SEEDS, STEPS, package_version
-
-jax = importlib.import_module("jax")
-jnp = importlib.import_module("jax.numpy")
-jmp = importlib.import_module("jmp")
 
 PRESET = "jmp"
 PROOF = "executed"
 SOURCE = "jmp.DynamicLossScale under jit"
+VERSION = f"{package_version('jmp')}, {package_version('jax')}"
 CASES = [
     ("period 20", {"growth_interval": 20}, ALL_SEEDS, STEPS),
     ("defaults", {}, SOME_SEEDS, STEPS),
@@ -21,10 +20,6 @@ CASES = [
     ("factor 10", {"growth_factor": 10.0, "backoff_factor": 0.1, "growth_interval": 5}, SOME_SEEDS, SHORT),
     ("near the largest float", {"init_scale": 2.0**126, "growth_interval": 1}, SOME_SEEDS, SHORT),
 ]
-
-
-def version():
-    return f"{package_version('jmp')}, {package_version('jax')}"
 
 
 def make_scaler(options):
@@ -62,7 +57,7 @@ class jmp_eager:
          STEPS),
         ("near the largest float", {"init_scale": 2.0**126, "growth_interval": 1, "flags": []}, SOME_SEEDS, STEPS),
     ]
-    version = staticmethod(version)
+    VERSION = VERSION
 
     @staticmethod
     def trajectory(options, overflows):

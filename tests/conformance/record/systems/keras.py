@@ -14,15 +14,12 @@ keras = importlib.import_module("keras")
 PRESET = "keras"
 PROOF = "executed"
 SOURCE = "keras.optimizers.LossScaleOptimizer"
+VERSION = f"{package_version('keras')} on {package_version('jax')}"
 CASES = [
     ("growth steps 20", {"growth_interval": 20}, ALL_SEEDS, STEPS),
     ("defaults", {}, SOME_SEEDS, STEPS),
     ("past the largest float", {"init_scale": 2.0**126, "growth_interval": 1}, (0, 2, 5), SHORT),
 ]
-
-
-def version():
-    return f"{package_version('keras')} on {package_version('jax')}"
 
 
 def trajectory(options, overflows):

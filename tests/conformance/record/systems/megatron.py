@@ -2,15 +2,14 @@
 """Megatron-LM: core.optimizer.grad_scaler.DynamicGradScaler. The module is loaded by itself, and its tensors, which ask
 for a GPU, are made on the CPU; nothing else is changed."""
 
-import importlib
+import torch
 
 from .common import ALL_SEEDS, SHORT, SOME_SEEDS, STEPS, drive, load_file, package_file, package_version
-
-torch = importlib.import_module("torch")
 
 PRESET = "megatron"
 PROOF = "executed"
 SOURCE = "megatron.core.optimizer.grad_scaler.DynamicGradScaler"
+VERSION = package_version("megatron-core")
 CASES = [
     ("interval 20", {"growth_interval": 20}, ALL_SEEDS, STEPS),
     ("defaults", {}, SOME_SEEDS, STEPS),
@@ -33,10 +32,6 @@ class TorchOnCpu:
 
 module = load_file("grad_scaler", package_file("megatron-core", "megatron/core/optimizer/grad_scaler.py"))
 module.torch = TorchOnCpu()
-
-
-def version():
-    return package_version("megatron-core")
 
 
 def trajectory(options, overflows):

@@ -2,26 +2,21 @@
 """MindSpore: amp.DynamicLossScaler.adjust on the CPU, in eager mode. One update takes it some 25 ms there and no less
 when compiled, so the runs are short; mindspore_manager has the long ones, of the same rule without tensors."""
 
-import importlib
+import mindspore
+from mindspore import amp
 
 from .common import ALL_SEEDS, SOME_SEEDS, STEPS, drive, package_version
-
-mindspore = importlib.import_module("mindspore")
-amp = importlib.import_module("mindspore.amp")
 
 PRESET = "mindspore"
 PROOF = "executed"
 SOURCE = "mindspore.amp.DynamicLossScaler"
+VERSION = package_version("mindspore")
 SHORT_STEPS = 100
 CASES = [
     ("window 7", {"growth_interval": 7}, ALL_SEEDS, SHORT_STEPS),
     ("factor 8", {"growth_factor": 8.0, "backoff_factor": 0.125, "growth_interval": 3}, SOME_SEEDS, SHORT_STEPS),
     ("near the largest float", {"init_scale": 2.0**126, "growth_interval": 1}, (0, 2, 5), SHORT_STEPS),
 ]
-
-
-def version():
-    return package_version("mindspore")
 
 
 def trajectory(options, overflows):
@@ -46,7 +41,7 @@ class mindspore_manager:
         ("its defaults", {"init_scale": 2.0**24}, SOME_SEEDS, STEPS),
         ("factor 8", {"growth_factor": 8.0, "backoff_factor": 0.125, "growth_interval": 7}, SOME_SEEDS, STEPS),
     ]
-    version = staticmethod(version)
+    VERSION = VERSION
 
     @staticmethod
     def trajectory(options, overflows):

@@ -3,25 +3,21 @@
 with a shorter interval sets the attribute. A scale takes effect with the next iteration: it is the next one that
 counts."""
 
-import importlib
 import types
 
-from .common import ALL_SEEDS, SOME_SEEDS, STEPS, drive, package_version
+import mxnet
+from mxnet.contrib.amp import loss_scaler
 
-mxnet = importlib.import_module("mxnet")
-loss_scaler = importlib.import_module("mxnet.contrib.amp.loss_scaler")
+from .common import ALL_SEEDS, SOME_SEEDS, STEPS, drive, package_version
 
 PRESET = "apex"
 PROOF = "executed"
 SOURCE = "mxnet.contrib.amp.loss_scaler.LossScaler"
+VERSION = package_version("mxnet")
 CASES = [
     ("interval 20", {"growth_interval": 20}, ALL_SEEDS, STEPS),
     ("defaults", {}, SOME_SEEDS, STEPS),
 ]
-
-
-def version():
-    return package_version("mxnet")
 
 
 def trajectory(options, overflows):

@@ -11,15 +11,12 @@ FLOAT_MAX = 3.4028234663852886e38
 PRESET = "oneflow"
 PROOF = "modelled"
 SOURCE = "oneflow/user/kernels/dynamic_loss_scale_schedule_kernel.cpp"
+VERSION = "rule as published"
 CASES = [
     ("period 20", {"growth_interval": 20}, ALL_SEEDS, STEPS),
     ("defaults", {}, SOME_SEEDS, STEPS),
     ("to the largest float", {"init_scale": 2.0**126, "growth_interval": 1}, SOME_SEEDS, SHORT),
 ]
-
-
-def version():
-    return "rule as published"
 
 
 def trajectory(options, overflows):

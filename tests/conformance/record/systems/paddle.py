@@ -4,17 +4,17 @@ Dynamic mode has neither the floor of 1 nor the finite guard that the update_los
 the preset has both, so these runs take them out."""
 
 import contextlib
-import importlib
 import io
 
-from .common import ALL_SEEDS, SHORT, SOME_SEEDS, STEPS, drive, package_version
+import paddle
+from paddle.amp import grad_scaler
 
-paddle = importlib.import_module("paddle")
-grad_scaler = importlib.import_module("paddle.amp.grad_scaler")
+from .common import ALL_SEEDS, SHORT, SOME_SEEDS, STEPS, drive, package_version
 
 PRESET = "paddle"
 PROOF = "executed"
 SOURCE = "paddle.amp.GradScaler"
+VERSION = package_version("paddlepaddle")
 DYNAMIC_MODE = {"min_scale": 0.0, "flags": ["fp32_products", "no_finite_guard"]}
 CASES = [
     ("interval 20", {"growth_interval": 20, **DYNAMIC_MODE}, SOME_SEEDS, STEPS),
@@ -30,10 +30,6 @@ class Tracer:
 
     class _expected_place:
         is_gpu_place = staticmethod(lambda: True)
-
-
-def version():
-    return package_version("paddlepaddle")
 
 
 def trajectory(options, overflows):

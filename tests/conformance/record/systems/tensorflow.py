@@ -2,25 +2,20 @@
 """TensorFlow 2's mixed precision: the dynamic state of tf_keras.mixed_precision.LossScaleOptimizer, updated with
 gradients as the optimizer does."""
 
-import importlib
+import tensorflow as tf
+from tf_keras.src.mixed_precision import loss_scale_optimizer
 
 from .common import ALL_SEEDS, SHORT, SOME_SEEDS, package_version
-
-tf = importlib.import_module("tensorflow")
-loss_scale_optimizer = importlib.import_module("tf_keras.src.mixed_precision.loss_scale_optimizer")
 
 PRESET = "tensorflow"
 PROOF = "executed"
 SOURCE = "tf_keras.mixed_precision.LossScaleOptimizer"
+VERSION = f"{package_version('tf-keras')} on TensorFlow {tf.__version__}"
 CASES = [
     ("growth steps 20", {"growth_interval": 20}, ALL_SEEDS, 5000),
     ("factor 8", {"growth_factor": 8.0, "backoff_factor": 0.125, "growth_interval": 7}, SOME_SEEDS, SHORT),
     ("near the largest float", {"init_scale": 2.0**126, "growth_interval": 1}, (0, 2, 5), SHORT),
 ]
-
-
-def version():
-    return f"{package_version('tf-keras')} on TensorFlow {tf.__version__}"
 
 
 def trajectory(options, overflows):

@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch: torch.amp.GradScaler on the CPU, through its own step and update."""
 
-from __future__ import annotations
-
-import importlib
+import torch
 
 from .common import ALL_SEEDS, SHORT, SOME_SEEDS, STEPS, package_version
-
-torch = importlib.import_module("torch")
 
 PRESET = "torch"
 PROOF = "executed"
 SOURCE = "torch.amp.GradScaler"
+VERSION = package_version("torch")
 CASES = [
     ("interval 20", {"growth_interval": 20}, ALL_SEEDS, STEPS),
     ("defaults", {}, SOME_SEEDS, STEPS),
@@ -20,10 +17,6 @@ CASES = [
     ("near the largest float", {"init_scale": 2.0**126, "growth_interval": 1}, SOME_SEEDS, SHORT),
     ("collapse to zero", {"init_scale": 2.0**-120, "growth_interval": 50}, SOME_SEEDS, SHORT),
 ]
-
-
-def version():
-    return package_version("torch")
 
 
 def trajectory(options, overflows):
