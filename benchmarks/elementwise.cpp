@@ -10,21 +10,20 @@
 namespace bench {
 namespace {
 
+using enum DType;
 using gradscaler::GradScaler;
 using gradscaler::Norm;
 using gradscaler::OptimizerKind;
 using gradscaler::Tensor;
 using gradscaler::TensorList;
 
-constexpr DType kAllDtypes[] = {DType::fp16, DType::bf16, DType::fp32, DType::fp64};
+constexpr DType kAllDtypes[] = {fp16, bf16, fp32, fp64};
 
 struct Pair {
   DType src, dst;
 };
-constexpr Pair kCasts[] = {{DType::fp32, DType::fp16}, {DType::fp32, DType::bf16}, {DType::fp16, DType::fp32},
-                           {DType::bf16, DType::fp32}, {DType::fp64, DType::fp32}, {DType::fp32, DType::fp32}};
-constexpr Pair kAccumulations[] = {{DType::fp16, DType::fp32}, {DType::bf16, DType::fp32}, {DType::fp32, DType::fp32},
-                                   {DType::fp16, DType::fp16}, {DType::bf16, DType::bf16}, {DType::fp64, DType::fp64}};
+constexpr Pair kCasts[] = {{fp32, fp16}, {fp32, bf16}, {fp16, fp32}, {bf16, fp32}, {fp64, fp32}, {fp32, fp32}};
+constexpr Pair kAccumulations[] = {{fp16, fp32}, {bf16, fp32}, {fp32, fp32}, {fp16, fp16}, {bf16, bf16}, {fp64, fp64}};
 
 std::string join(const char *op, DType dtype) { return std::string(op) + "/" + name_of(dtype); }
 std::string join(const char *op, const Pair &pair) { return join(op, pair.src) + "_to_" + name_of(pair.dst); }
@@ -35,7 +34,7 @@ struct Flat {
       : workspace(Workspace::shared(point.bytes + 2 * Workspace::kSkewBytes, point.pages)),
         tensor(workspace.array(dtype, point.bytes / size_of(dtype), Fill::noise)),
         list(context(point.threads), tensor),
-        bytes(static_cast<double>(point.bytes)) {}
+        bytes(point.bytes) {}
 
   Workspace workspace;
   Tensor tensor;
@@ -85,7 +84,7 @@ void zero(benchmark::State &state, const Point &point, DType dtype) {
   const Training training(sgd, {"", dtype, dtype, std::nullopt}, point.bytes / size_of(dtype), point.pages);
   auto lists = training.lists_of(point.threads, {{point.bytes / size_of(dtype)}});
   const auto call = [&] { lists.optimizer.zero_grads(); };
-  measure(state, {contender("zero", static_cast<double>(point.bytes), call), fill_reference(point)});
+  measure(state, {contender("zero", point.bytes, call), fill_reference(point)});
 }
 
 void norm(benchmark::State &state, const Point &point, DType dtype, Norm type) {
@@ -145,7 +144,7 @@ struct TwoFlat {
 
 void cast(benchmark::State &state, const Point &point, const Pair &pair) {
   TwoFlat flat(point, pair);
-  const double bytes = static_cast<double>(flat.count * (size_of(pair.src) + size_of(pair.dst)));
+  const double bytes = flat.count * (size_of(pair.src) + size_of(pair.dst));
   const auto call = [&] { gradscaler::ops::cast(context(point.threads), flat.src, flat.dst); };
   measure(state, {contender("cast", bytes, call), copy_reference(point),
                   loop_reference(point, size_of(pair.src), size_of(pair.dst), false)});
@@ -153,7 +152,7 @@ void cast(benchmark::State &state, const Point &point, const Pair &pair) {
 
 void axpby(benchmark::State &state, const Point &point, const Pair &pair) {
   TwoFlat flat(point, pair);
-  const double bytes = static_cast<double>(flat.count * (size_of(pair.src) + 2 * size_of(pair.dst)));
+  const double bytes = flat.count * (size_of(pair.src) + 2 * size_of(pair.dst));
   const auto call = [&] { gradscaler::ops::axpby(context(point.threads), 0.5, flat.src, 0.5, flat.dst); };
   measure(state, {contender("axpby", bytes, call), copy_reference(point),
                   loop_reference(point, size_of(pair.src), size_of(pair.dst), true)});
@@ -161,27 +160,30 @@ void axpby(benchmark::State &state, const Point &point, const Pair &pair) {
 
 template <typename F, typename... Arguments>
 void add(const std::string &name, F body, Arguments... arguments) {
-  add_sweep(name, [=](benchmark::State &state, const Point &point) { body(state, point, arguments...); });
+  add_sweep(name, [=](auto &state, const auto &point) { body(state, point, arguments...); });
 }
 
 }  // namespace
 
 void add_elementwise() {
-  for (const DType dtype : kAllDtypes) add(join("check", dtype), check, dtype);
-  for (const DType dtype : kAllDtypes) add(join("unscale", dtype), unscale, dtype);
-  for (const DType dtype : kAllDtypes) add(join("scale", dtype), scale, dtype);
-  for (const DType dtype : kAllDtypes) add(join("clip_norm", dtype), clip_norm, dtype);
-  for (const DType dtype : kAllDtypes) add(join("clip_value", dtype), clip_value, dtype);
-  for (const DType dtype : kAllDtypes) add(join("norm", dtype), norm, dtype, Norm::l2);
-  for (const DType dtype : kAllDtypes) add(join("norm_inf", dtype), norm, dtype, Norm::inf);
-  for (const DType dtype : kAllDtypes) add(join("zero", dtype), zero, dtype);
-  for (const DType dtype : kAllDtypes) add(join("diagnose", dtype), diagnose, dtype, false);
-  for (const DType dtype : kAllDtypes) add(join("histogram", dtype), diagnose, dtype, true);
+  const auto add_each = [](const char *op, auto body, auto... arguments) {
+    for (const DType dtype : kAllDtypes) add(join(op, dtype), body, dtype, arguments...);
+  };
+  add_each("check", check);
+  add_each("unscale", unscale);
+  add_each("scale", scale);
+  add_each("clip_norm", clip_norm);
+  add_each("clip_value", clip_value);
+  add_each("norm", norm, Norm::l2);
+  add_each("norm_inf", norm, Norm::inf);
+  add_each("zero", zero);
+  add_each("diagnose", diagnose, false);
+  add_each("histogram", diagnose, true);
   for (const Pair &pair : kCasts) add(join("cast", pair), cast, pair);
   for (const Pair &pair : kAccumulations) add(join("axpby", pair), axpby, pair);
-  for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
-    add_huge(join("check", dtype), [=](benchmark::State &state, const Point &point) { check(state, point, dtype); });
-    add_huge(join("scale", dtype), [=](benchmark::State &state, const Point &point) { scale(state, point, dtype); });
+  for (const DType dtype : {fp16, bf16, fp32}) {
+    add_huge(join("check", dtype), [=](auto &state, const auto &point) { check(state, point, dtype); });
+    add_huge(join("scale", dtype), [=](auto &state, const auto &point) { scale(state, point, dtype); });
   }
 }
 

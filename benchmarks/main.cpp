@@ -34,7 +34,7 @@ void describe_machine() {
 int main(int argc, char **argv) {
   char **const end = std::remove_if(argv + 1, argv + argc, [](char *a) { return std::strcmp(a, "--quick") == 0; });
   if (end != argv + argc) bench::set_quick();
-  argc = static_cast<int>(end - argv);
+  argc = end - argv;
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   describe_machine();

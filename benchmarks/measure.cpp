@@ -11,7 +11,7 @@ namespace {
 Settings the_settings;
 
 double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  const auto middle = values.begin() + values.size() / 2;
   std::nth_element(values.begin(), middle, values.end());
   if (values.size() % 2 != 0) return *middle;
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
@@ -22,8 +22,7 @@ int64_t calls_per_batch(const Contender &c) {
   for (;;) {
     const double seconds = c.timed(calls);
     if (seconds >= the_settings.batch_seconds / 2) {
-      return std::max<int64_t>(1,
-                               static_cast<int64_t>(static_cast<double>(calls) * the_settings.batch_seconds / seconds));
+      return std::max<int64_t>(1, calls * the_settings.batch_seconds / seconds);
     }
     calls *= 2;
   }
@@ -32,7 +31,7 @@ int64_t calls_per_batch(const Contender &c) {
 /// Calls before a short batch that are not measured: they bring the data back into the caches and wake the threads.
 double batch(const Contender &c, int64_t calls) {
   if (calls > 1) c.timed(std::min<int64_t>(calls, 4));
-  return c.timed(calls) / static_cast<double>(calls);
+  return c.timed(calls) / calls;
 }
 
 double fastest(const std::vector<double> &seconds) { return *std::min_element(seconds.begin(), seconds.end()); }
@@ -96,16 +95,16 @@ void measure(benchmark::State &state, const std::vector<Contender> &contenders) 
     for (int round = 0; round < rounds; ++round) {
       if (round >= the_settings.min_rounds && spent > the_settings.case_seconds) break;
       // There and back, so that none always follows the one that leaves the least in the caches.
-      for (std::size_t k = 0; k < contenders.size(); ++k) {
-        const std::size_t i = round % 2 == 0 ? k : contenders.size() - 1 - k;
+      for (size_t k = 0; k < contenders.size(); ++k) {
+        const size_t i = round % 2 == 0 ? k : contenders.size() - 1 - k;
         seconds[i].push_back(batch(contenders[i], calls[i]));
       }
-      spent += seconds[0].back() * static_cast<double>(calls[0]);
+      spent += seconds[0].back() * calls[0];
     }
     state.SetIterationTime(fastest(seconds[0]));
   }
   describe(state, "", contenders[0], seconds[0]);
-  for (std::size_t i = 1; i < contenders.size(); ++i) {
+  for (size_t i = 1; i < contenders.size(); ++i) {
     const Contender &c = contenders[i];
     describe(state, c.name + "_", c, seconds[i]);
     state.counters["vs_" + c.name] = ratio(contenders[0], seconds[0], c, seconds[i]);
@@ -120,33 +119,27 @@ void add_threads(const std::string &name, const PointBody &body) {
   }
 }
 
-namespace {
-
-void add_point(const std::string &name, int threads, int log2, Pages pages, const PointBody &body) {
-  add_one(name + "/threads:" + std::to_string(threads) + "/log2_bytes:" + std::to_string(log2),
-          [body, threads, log2, pages](benchmark::State &state) {
-            body(state, Point{threads, int64_t{1} << log2, pages});
-          });
+static void add_points(const std::string &name, const std::vector<int> &sizes, Pages pages, const PointBody &body) {
+  for (const int threads : the_settings.threads) {
+    for (const int log2 : sizes) {
+      add_one(name + "/threads:" + std::to_string(threads) + "/log2_bytes:" + std::to_string(log2),
+              [=](benchmark::State &state) {
+                body(state, Point{threads, int64_t{1} << log2, pages});
+              });
+    }
+  }
 }
 
-}  // namespace
-
 void add_sweep(const std::string &name, const PointBody &body) {
-  for (const int threads : the_settings.threads) {
-    for (const int log2 : the_settings.log2_bytes) add_point(name, threads, log2, Pages::usual, body);
-  }
+  add_points(name, the_settings.log2_bytes, Pages::usual, body);
 }
 
 void add_two_sizes(const std::string &name, const PointBody &body) {
-  for (const int threads : the_settings.threads) {
-    for (const int log2 : {20, the_settings.log2_bytes.back()}) add_point(name, threads, log2, Pages::usual, body);
-  }
+  add_points(name, {20, the_settings.log2_bytes.back()}, Pages::usual, body);
 }
 
 void add_huge(const std::string &name, const PointBody &body) {
-  for (const int threads : the_settings.threads) {
-    add_point("huge/" + name, threads, the_settings.log2_bytes.back(), Pages::huge, body);
-  }
+  add_points("huge/" + name, {the_settings.log2_bytes.back()}, Pages::huge, body);
 }
 
 }  // namespace bench

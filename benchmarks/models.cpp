@@ -92,9 +92,9 @@ void model_tail(benchmark::State &state, int threads, const Shapes &shapes, cons
   GradScaler scaler(context(threads), constant_scale(0.5F));
   double norm = 0.0;
   gradscaler::ops::norm(context(threads), training.grads(), gradscaler::Norm::l2, &norm);
-  const auto bytes = static_cast<double>(elements * (traffic.check + traffic.apply));
-  state.counters["tensors"] = static_cast<double>(shapes.size());
-  state.counters["parameters"] = static_cast<double>(elements);
+  const double bytes = elements * (traffic.check + traffic.apply);
+  state.counters["tensors"] = shapes.size();
+  state.counters["parameters"] = elements;
   measure(state, {contender("tail", bytes, [&] { fused_tail(scaler, many, norm); }),
                   contender("flat", bytes, [&] { fused_tail(scaler, flat, norm); }),
                   contender("separate", 0.0, [&] { separate_tail(scaler, many, norm); }),
@@ -137,16 +137,14 @@ void add_models() {
   for (const Model &model : models()) {
     for (const Layout &layout : {kFp32, kFp16Master}) {
       const std::string suffix = std::string(model.name) + "/" + layout.name;
-      add_threads("model/" + suffix, [=](benchmark::State &state, const Point &point) {
-        model_tail(state, point.threads, model.shapes, layout);
-      });
-      add_threads("skipped/" + suffix, [=](benchmark::State &state, const Point &point) {
-        skipped(state, point.threads, model.shapes, layout);
-      });
+      add_threads("model/" + suffix,
+                  [=](auto &state, const auto &point) { model_tail(state, point.threads, model.shapes, layout); });
+      add_threads("skipped/" + suffix,
+                  [=](auto &state, const auto &point) { skipped(state, point.threads, model.shapes, layout); });
       const Shapes &shapes = model.shapes;
       if (std::adjacent_find(shapes.begin(), shapes.end(), std::not_equal_to<>()) != shapes.end()) continue;
       add_threads("absent/" + suffix,
-                  [=](benchmark::State &state, const Point &point) { absent(state, point.threads, shapes, layout); });
+                  [=](auto &state, const auto &point) { absent(state, point.threads, shapes, layout); });
     }
   }
 }

@@ -12,36 +12,37 @@
 namespace bench {
 namespace {
 
+using enum DType;
+using enum gradscaler::OptimizerKind;
 using gradscaler::MasterFormat;
 using gradscaler::Optimizer;
-using gradscaler::OptimizerKind;
 using gradscaler::StateFormat;
 using gradscaler::TensorList;
 
 constexpr Recipe kRecipes[] = {
-    {"sgd", {.kind = OptimizerKind::sgd}, 0},
-    {"momentum", {.kind = OptimizerKind::sgd, .momentum = 0.9}, 1},
-    {"nesterov", {.kind = OptimizerKind::sgd, .flags = GSC_OPTIMIZER_NESTEROV, .momentum = 0.9}, 1},
-    {"adam", {.kind = OptimizerKind::adam}, 2},
+    {"sgd", {.kind = sgd}, 0},
+    {"momentum", {.kind = sgd, .momentum = 0.9}, 1},
+    {"nesterov", {.kind = sgd, .flags = GSC_OPTIMIZER_NESTEROV, .momentum = 0.9}, 1},
+    {"adam", {.kind = adam}, 2},
     kAdamw,
-    {"amsgrad", {.kind = OptimizerKind::adamw, .flags = GSC_OPTIMIZER_AMSGRAD}, 3},
-    {"adagrad", {.kind = OptimizerKind::adagrad}, 1},
-    {"lion", {.kind = OptimizerKind::lion}, 1},
-    {"lamb", {.kind = OptimizerKind::lamb}, 2},
-    {"rmsprop", {.kind = OptimizerKind::rmsprop}, 1},
-    {"rmsprop_momentum", {.kind = OptimizerKind::rmsprop, .momentum = 0.9}, 2},
-    {"rmsprop_centered", {.kind = OptimizerKind::rmsprop, .flags = GSC_OPTIMIZER_CENTERED}, 3},
-    {"adadelta", {.kind = OptimizerKind::adadelta}, 2},
-    {"adamax", {.kind = OptimizerKind::adamax}, 2},
-    {"nadam", {.kind = OptimizerKind::nadam}, 2},
-    {"radam", {.kind = OptimizerKind::radam}, 2},
-    {"adabelief", {.kind = OptimizerKind::adabelief}, 2},
-    {"ademamix", {.kind = OptimizerKind::ademamix}, 3},
-    {"adamw_schedule_free", {.kind = OptimizerKind::adamw_schedule_free}, 2},
-    {"sgd_schedule_free", {.kind = OptimizerKind::sgd_schedule_free}, 1},
-    {"lars", {.kind = OptimizerKind::lars}, 1},
-    {"novograd", {.kind = OptimizerKind::novograd}, 1},
-    {"adamw_ema", {.kind = OptimizerKind::adamw, .ema_decay = 0.999}, 3},
+    {"amsgrad", {.kind = adamw, .flags = GSC_OPTIMIZER_AMSGRAD}, 3},
+    {"adagrad", {.kind = adagrad}, 1},
+    {"lion", {.kind = lion}, 1},
+    {"lamb", {.kind = lamb}, 2},
+    {"rmsprop", {.kind = rmsprop}, 1},
+    {"rmsprop_momentum", {.kind = rmsprop, .momentum = 0.9}, 2},
+    {"rmsprop_centered", {.kind = rmsprop, .flags = GSC_OPTIMIZER_CENTERED}, 3},
+    {"adadelta", {.kind = adadelta}, 2},
+    {"adamax", {.kind = adamax}, 2},
+    {"nadam", {.kind = nadam}, 2},
+    {"radam", {.kind = radam}, 2},
+    {"adabelief", {.kind = adabelief}, 2},
+    {"ademamix", {.kind = ademamix}, 3},
+    {"adamw_schedule_free", {.kind = adamw_schedule_free}, 2},
+    {"sgd_schedule_free", {.kind = sgd_schedule_free}, 1},
+    {"lars", {.kind = lars}, 1},
+    {"novograd", {.kind = novograd}, 1},
+    {"adamw_ema", {.kind = adamw, .ema_decay = 0.999}, 3},
 };
 
 /// Masters and state of AdamW with bf16 weights and gradients.
@@ -59,10 +60,10 @@ constexpr Format kFormats[] = {
 };
 
 // Without master weights; fp64 throughout; fp32 gradients of 16-bit weights, as summed over micro-batches.
-constexpr Layout kFp16Direct{"fp16_direct", DType::fp16, DType::fp16, std::nullopt};
-constexpr Layout kBf16Direct{"bf16_direct", DType::bf16, DType::bf16, std::nullopt};
-constexpr Layout kFp64{"fp64", DType::fp64, DType::fp64, std::nullopt};
-constexpr Layout kWidened{"fp32_grads_fp16_copy", DType::fp32, DType::fp32, DType::fp16};
+constexpr Layout kFp16Direct{"fp16_direct", fp16, fp16, std::nullopt};
+constexpr Layout kBf16Direct{"bf16_direct", bf16, bf16, std::nullopt};
+constexpr Layout kFp64{"fp64", fp64, fp64, std::nullopt};
+constexpr Layout kWidened{"fp32_grads_fp16_copy", fp32, fp32, fp16};
 
 void step(benchmark::State &state, const Point &point, const Recipe &recipe, const Layout &layout) {
   const Traffic traffic = traffic_of(recipe, layout);
@@ -70,10 +71,10 @@ void step(benchmark::State &state, const Point &point, const Recipe &recipe, con
   const Training training(recipe, layout, elements, point.pages);
   auto lists = training.lists_of(point.threads, {{elements}});
   const auto call = [&] { lists.optimizer.step(); };
-  std::vector<Contender> contenders = {contender("step", static_cast<double>(elements * traffic.apply), call),
+  std::vector<Contender> contenders = {contender("step", elements * traffic.apply, call),
                                        copy_reference(point, Over::own)};
   constexpr int64_t kSmallestLoop = 1 << 12;
-  if (recipe.name == kAdamw.name && layout.param == DType::fp32 && point.bytes >= kSmallestLoop) {
+  if (recipe.name == kAdamw.name && layout.param == fp32 && point.bytes >= kSmallestLoop) {
     contenders.push_back(step_reference(point, size_of(layout.grad), layout.copy.has_value()));
   }
   measure(state, contenders);
@@ -89,7 +90,7 @@ void tail(benchmark::State &state, const Point &point, const Layout &layout) {
     scaler.clip_grad_norm(lists.grads, 1.0);
     scaler.step_and_update(lists.optimizer);
   };
-  const auto bytes = static_cast<double>(elements * (traffic.check + traffic.apply));
+  const double bytes = elements * (traffic.check + traffic.apply);
   measure(state, {contender("tail", bytes, call), copy_reference(point, Over::own)});
 }
 
@@ -99,11 +100,10 @@ void smaller_state(benchmark::State &state, int threads, const Format &format, i
   const auto list = [&](DType dtype) {
     return TensorList(ctx, std::vector{workspace.array(dtype, elements, Fill::noise)});
   };
-  const TensorList masters = list(DType::fp32), weights = list(DType::bf16), grads = list(DType::bf16);
-  Optimizer fp32(ctx, {.kind = OptimizerKind::adamw}, masters, grads, weights);
-  Optimizer smaller(ctx, {.kind = OptimizerKind::adamw, .state_format = format.state, .master_format = format.master},
-                    weights, grads);
-  state.counters["parameters"] = static_cast<double>(elements);
+  const TensorList masters = list(fp32), weights = list(bf16), grads = list(bf16);
+  Optimizer fp32(ctx, {.kind = adamw}, masters, grads, weights);
+  Optimizer smaller(ctx, {.kind = adamw, .state_format = format.state, .master_format = format.master}, weights, grads);
+  state.counters["parameters"] = elements;
   measure(state, {contender("step", 0.0, [&] { smaller.step(); }), contender("fp32", 0.0, [&] { fp32.step(); })});
 }
 
@@ -130,14 +130,13 @@ void slices(benchmark::State &state, int threads, const Recipe &recipe, int64_t 
     scaler.step(lists.optimizer);
     scaler.update();
   };
-  const auto moved = static_cast<double>(bytes);
-  measure(state, {contender("slices", moved, sliced), contender("one_call", moved, whole)});
+  measure(state, {contender("slices", bytes, sliced), contender("one_call", bytes, whole)});
 }
 
 void add_step(const Recipe &recipe, const Layout &layout) {
   const auto add = recipe.name == kAdamw.name ? add_sweep : add_two_sizes;
   add(std::string("step/") + recipe.name + "/" + layout.name,
-      [=](benchmark::State &state, const Point &point) { step(state, point, recipe, layout); });
+      [=](auto &state, const auto &point) { step(state, point, recipe, layout); });
 }
 
 }  // namespace
@@ -149,17 +148,17 @@ void add_optimizers() {
   for (const Format &format : kFormats) {
     for (const int log2_elements : {14, 24}) {
       add_threads(std::string("state/adamw/") + format.name + "/log2_elements:" + std::to_string(log2_elements),
-                  [=](benchmark::State &state, const Point &point) {
+                  [=](auto &state, const auto &point) {
                     smaller_state(state, point.threads, format, int64_t{1} << log2_elements);
                   });
     }
   }
-  for (const Recipe &recipe : {kAdamw, Recipe{"lamb", {.kind = OptimizerKind::lamb}, 2}}) {
+  for (const Recipe &recipe : {kAdamw, Recipe{"lamb", {.kind = lamb}, 2}}) {
     for (const int log2_elements : {20, 24}) {
       for (const bool by_host : {false, true}) {
         add_threads((by_host ? "jobs/" : "slices/") + std::string(recipe.name) +
                         "/log2_elements:" + std::to_string(log2_elements),
-                    [=](benchmark::State &state, const Point &point) {
+                    [=](auto &state, const auto &point) {
                       slices(state, point.threads, recipe, int64_t{1} << log2_elements, by_host);
                     });
       }
@@ -168,11 +167,10 @@ void add_optimizers() {
   for (const Layout &layout : {kFp16Direct, kBf16Direct, kFp64, kWidened}) add_step(kAdamw, layout);
   for (const Layout &layout : {kFp32, kFp16Master, kBf16Master}) {
     const std::string suffix = std::string("adamw/") + layout.name;
-    const auto whole = [=](benchmark::State &state, const Point &point) { tail(state, point, layout); };
+    const auto whole = [=](auto &state, const auto &point) { tail(state, point, layout); };
     add_sweep("tail/" + suffix, whole);
     add_huge("tail/" + suffix, whole);
-    add_huge("step/" + suffix,
-             [=](benchmark::State &state, const Point &point) { step(state, point, kAdamw, layout); });
+    add_huge("step/" + suffix, [=](auto &state, const auto &point) { step(state, point, kAdamw, layout); });
   }
 }
 

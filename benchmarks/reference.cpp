@@ -30,8 +30,7 @@ class Crew {
   explicit Crew(int threads) {
     for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
   }
-  Crew(const Crew &) = delete;
-  Crew &operator=(const Crew &) = delete;
+  Crew &operator=(Crew &&) = delete;
   ~Crew() {
     task_ = nullptr;
     start();
@@ -41,7 +40,7 @@ class Crew {
   /// Calls task(part) for each part in [0, threads) and returns when all are done.
   void run(const std::function<void(int)> &task) {
     task_ = &task;
-    running_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+    running_.store(workers_.size(), std::memory_order_relaxed);
     start();
     task(0);
     while (running_.load(std::memory_order_acquire) > 0) pause();
@@ -88,7 +87,7 @@ Crew &crew(int threads) {
 
 using Wide [[gnu::vector_size(64)]] = uint64_t;
 constexpr int kAccumulators = 4;
-constexpr int64_t kStepBytes = kAccumulators * static_cast<int64_t>(sizeof(Wide));
+constexpr int64_t kStepBytes = kAccumulators * sizeof(Wide);
 constexpr int64_t kPrefetchBytes = 2048;
 
 struct Total {
@@ -130,7 +129,7 @@ char *touched_memory(Pages pages) {
   static std::vector<std::unique_ptr<Workspace>> workspaces;
   workspaces.push_back(std::make_unique<Workspace>(kBytes + Workspace::kSkewBytes, pages));
   // Written once, since pages that were never written all read the same page of zeros.
-  return static_cast<char *>(std::memset(workspaces.back()->raw(kBytes), 1, static_cast<std::size_t>(kBytes)));
+  return static_cast<char *>(std::memset(workspaces.back()->raw(kBytes), 1, kBytes));
 }
 
 char *reference_memory(Pages pages) {
@@ -161,7 +160,7 @@ void read_part(const char *data, int64_t bytes, ReadForm form) {
     }
   }
   _mm_sfence();
-  const auto rest = static_cast<std::size_t>(bytes - streams * part);
+  const int64_t rest = bytes - streams * part;
   if (from != nullptr) {
     std::memcpy(to + streams * part, from + streams * part, rest);
   } else {
@@ -254,8 +253,8 @@ Contender in_parts(const char *name, double counted, int64_t bytes, int threads,
 std::vector<Contender> read_forms(char *data, int64_t bytes, int threads) {
   std::vector<Contender> forms;
   for (const ReadForm &form : kReadForms) {
-    forms.push_back(in_parts("read", static_cast<double>(bytes), bytes, threads,
-                             [=](int64_t offset, int64_t n) { read_part(data + offset, n, form); }));
+    forms.push_back(
+        in_parts("read", bytes, bytes, threads, [=](int64_t offset, int64_t n) { read_part(data + offset, n, form); }));
   }
   return forms;
 }
@@ -272,9 +271,9 @@ std::vector<Contender> store_forms(const char *name, double counted, char *to, c
       if (streams > 0) {
         store_past_caches(to + offset, source, n, streams);
       } else if (source != nullptr) {
-        std::memcpy(to + offset, source, static_cast<std::size_t>(n));
+        std::memcpy(to + offset, source, n);
       } else {
-        std::memset(to + offset, 0, static_cast<std::size_t>(n));
+        std::memset(to + offset, 0, n);
       }
     }));
   }
@@ -282,12 +281,11 @@ std::vector<Contender> store_forms(const char *name, double counted, char *to, c
 }
 
 std::vector<Contender> copy_forms(char *from, int64_t bytes, int threads) {
-  return store_forms("copy", static_cast<double>(bytes), from + bytes / 2 + Workspace::kSkewBytes, from, bytes / 2,
-                     threads);
+  return store_forms("copy", bytes, from + bytes / 2 + Workspace::kSkewBytes, from, bytes / 2, threads);
 }
 
 std::vector<Contender> fill_forms(char *to, int64_t bytes, int threads) {
-  return store_forms("fill", static_cast<double>(bytes), to, nullptr, bytes, threads);
+  return store_forms("fill", bytes, to, nullptr, bytes, threads);
 }
 
 template <int Reads, int Writes, bool InPlace>
@@ -295,7 +293,7 @@ std::vector<Contender> loop_forms(char *from, int64_t bytes, int threads) {
   const int64_t written = bytes / (Reads + Writes) * Writes / kStepBytes * kStepBytes;
   const int64_t read = written / Writes * Reads;
   char *to = Reads > 0 ? from + read + Workspace::kSkewBytes : from;
-  const auto counted = static_cast<double>(read + (InPlace ? 2 : 1) * written);
+  const double counted = read + (InPlace ? 2 : 1) * written;
   std::vector<Contender> forms;
   for (const int streams : {1, 4}) {
     forms.push_back(in_parts("loop", counted, written, threads, [=](int64_t offset, int64_t n) {
@@ -320,7 +318,7 @@ std::vector<Contender> step_forms(char *memory, int64_t bytes, int threads) {
   char *copy = Copy ? take(elements * 2) : nullptr;
   char *first_state = take(elements * 4);
   const std::array<char *, 3> in_place{params, first_state, take(elements * 4)};
-  const auto counted = static_cast<double>(elements * (kStored + 3 * 4));
+  const double counted = elements * (kStored + 3 * 4);
   std::vector<Contender> forms;
   for (const int ahead : {0, 1024}) {
     forms.push_back(in_parts("loop", counted, elements, threads, [=](int64_t first, int64_t n) {
@@ -344,9 +342,9 @@ Contender fastest(const Point &point, Forms forms, Over over) {
   if (point.threads > 1) {
     for (Contender &c : forms(memory, bytes, point.threads)) candidates.push_back(std::move(c));
   }
-  std::size_t best = 0;
+  size_t best = 0;
   double least = best_seconds(candidates[0]);
-  for (std::size_t i = 1; i < candidates.size(); ++i) {
+  for (size_t i = 1; i < candidates.size(); ++i) {
     const double seconds = best_seconds(candidates[i]);
     if (seconds < least) {
       least = seconds;

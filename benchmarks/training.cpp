@@ -41,7 +41,7 @@ Training::Cut Training::lists_of(int threads, std::span<const int64_t> counts, i
   const auto tensors = [&](const gradscaler::Tensor &whole) {
     std::vector<gradscaler::Tensor> taken;
     const auto all = cut(whole, counts);
-    for (size_t i = 0; i < all.size(); i += static_cast<size_t>(step)) taken.push_back(all[i]);
+    for (size_t i = 0; i < all.size(); i += step) taken.push_back(all[i]);
     return taken;
   };
   TensorList params(ctx, tensors(params_));
@@ -54,7 +54,7 @@ Training::Cut Training::lists_of(int threads, std::span<const int64_t> counts, i
   const OptimizerKind kind = recipe_.options.kind;
   const bool has_numbers = kind == OptimizerKind::adamw_schedule_free || kind == OptimizerKind::sgd_schedule_free ||
                            kind == OptimizerKind::novograd;
-  for (std::size_t i = 0; i < state_.size() && !has_numbers; ++i) {
+  for (size_t i = 0; i < state_.size() && !has_numbers; ++i) {
     state.emplace_back(ctx, tensors(state_[i]));
     state_refs.emplace_back(state.back().get());
   }

@@ -19,10 +19,9 @@ constexpr int64_t kPatternElements = 1 << 14;
 constexpr int64_t kSharedBytes = int64_t{8} << 30;
 
 char *map_memory(int64_t bytes, Pages pages) {
-  void *memory = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::runtime_error("out of memory");
-  if (pages == Pages::huge && madvise(memory, static_cast<std::size_t>(bytes), MADV_HUGEPAGE) != 0) {
+  if (pages == Pages::huge && madvise(memory, bytes, MADV_HUGEPAGE) != 0) {
     throw std::runtime_error("left out: no huge pages");
   }
   return static_cast<char *>(memory);
@@ -37,10 +36,10 @@ const std::vector<char> &noise(DType dtype) {
   uint64_t state = 1;
   for (double &value : values) {
     state = state * 6364136223846793005U + 1442695040888963407U;
-    const auto bits = static_cast<double>(state >> 40) * 0x1p-24;  // in [0, 1)
+    const double bits = (state >> 40) * 0x1p-24;  // in [0, 1)
     value = ((state & (uint64_t{1} << 39)) != 0 ? 1.0 : -1.0) * (0x1p-8 + bits * (1.0 - 0x1p-8));
   }
-  pattern.resize(static_cast<std::size_t>(kPatternElements * size_of(dtype)));
+  pattern.resize(kPatternElements * size_of(dtype));
   gradscaler::ops::cast(context(1), gradscaler::tensor(std::span(values)),
                         gradscaler::tensor(pattern.data(), kPatternElements, dtype));
   return pattern;
@@ -49,16 +48,9 @@ const std::vector<char> &noise(DType dtype) {
 }  // namespace
 
 const char *name_of(DType dtype) {
-  switch (dtype) {
-    case DType::fp16:
-      return "fp16";
-    case DType::bf16:
-      return "bf16";
-    case DType::fp32:
-      return "fp32";
-    default:
-      return "fp64";
-  }
+  if (dtype == DType::fp16) return "fp16";
+  if (dtype == DType::bf16) return "bf16";
+  return dtype == DType::fp32 ? "fp32" : "fp64";
 }
 
 gradscaler::Context &context(int threads) {
@@ -85,7 +77,7 @@ Workspace Workspace::shared(int64_t bytes, Pages pages) {
 Workspace::Workspace(int64_t bytes, Pages pages) : base_(map_memory(bytes, pages)), bytes_(bytes) {}
 
 Workspace::~Workspace() {
-  if (owned_) munmap(base_, static_cast<std::size_t>(bytes_));
+  if (owned_) munmap(base_, bytes_);
 }
 
 void *Workspace::raw(int64_t bytes) {
@@ -99,11 +91,11 @@ gradscaler::Tensor Workspace::array(DType dtype, int64_t count, Fill fill) {
   const int64_t bytes = count * size_of(dtype);
   char *data = static_cast<char *>(raw(bytes));
   if (fill == Fill::zero) {
-    std::memset(data, 0, static_cast<std::size_t>(bytes));
+    std::memset(data, 0, bytes);
   } else {
     const std::vector<char> &pattern = noise(dtype);
     for (int64_t done = 0; done < bytes; done += std::ssize(pattern)) {
-      std::memcpy(data + done, pattern.data(), static_cast<std::size_t>(std::min(bytes - done, std::ssize(pattern))));
+      std::memcpy(data + done, pattern.data(), std::min(bytes - done, std::ssize(pattern)));
     }
   }
   return gradscaler::tensor(data, count, dtype);

@@ -39,8 +39,7 @@ class Workspace {
   static char *shared_start(Pages pages);
   /// A separate mapping.
   explicit Workspace(int64_t bytes, Pages pages = Pages::usual);
-  Workspace(const Workspace &) = delete;
-  Workspace &operator=(const Workspace &) = delete;
+  Workspace &operator=(Workspace &&) = delete;
   Workspace(Workspace &&) = delete;
   ~Workspace();
 

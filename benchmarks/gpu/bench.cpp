@@ -30,6 +30,7 @@
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using enum gradscaler::OptimizerKind;
 using gradscaler::OptimizerKind;
 using gradscaler::TensorList;
 
@@ -49,14 +50,13 @@ struct Settings {
 class Memory {
  public:
   Memory() = default;
-  Memory(const Memory &) = delete;
-  Memory &operator=(const Memory &) = delete;
+  Memory &operator=(Memory &&) = delete;
   ~Memory() {
     for (void *memory : taken_) cudaFree(memory);
   }
   char *take(int64_t bytes) {
     void *memory = nullptr;
-    check(cudaMalloc(&memory, static_cast<std::size_t>(bytes)));
+    check(cudaMalloc(&memory, bytes));
     taken_.push_back(memory);
     return static_cast<char *>(memory);
   }
@@ -67,9 +67,9 @@ class Memory {
     int64_t bytes = 0;
     for (const int64_t count : counts) bytes += room((count + offset) * size);
     char *at = take(bytes);
-    check(bench::fill_noise(at, dtype, bytes, static_cast<uint32_t>(taken_.size()), stream));
+    check(bench::fill_noise(at, dtype, bytes, taken_.size(), stream));
     std::vector<gsc_tensor> result(counts.size());
-    for (std::size_t i = 0; i < counts.size(); ++i) {
+    for (size_t i = 0; i < counts.size(); ++i) {
       result[i].data = at + offset * size;
       result[i].count = counts[i];
       result[i].dtype = dtype;
@@ -104,19 +104,11 @@ struct Training {
         grad_tensors(memory.tensors(counts, layout.grad, stream, offset)),
         params(context, memory.tensors(counts, GSC_FP32, stream, offset)),
         grads(context, grad_tensors),
-        scaler(context, scaler_options()) {
+        scaler(context, {.min_scale = 1.0F}) {  // hundreds of skipped steps must not make it 0
     if (layout.copy != 0) copies.emplace(context, memory.tensors(counts, layout.copy, stream, offset));
-    gradscaler::OptimizerOptions options;
-    options.kind = kind;
-    options.ema_decay = ema_decay;
+    const gradscaler::OptimizerOptions options = {.kind = kind, .ema_decay = ema_decay};
     optimizer.emplace(context, options, params, grads,
                       copies ? gradscaler::TensorListRef(*copies) : gradscaler::TensorListRef());
-  }
-  static gradscaler::ScalerOptions scaler_options() {
-    gradscaler::ScalerOptions options;
-    // Hundreds of skipped steps must not make it 0.
-    options.min_scale = 1.0F;
-    return options;
   }
   void check() {
     scaler.check(grads, stream);
@@ -146,8 +138,7 @@ class Graph {
     check(cudaStreamEndCapture(stream, &graph_));
     check(cudaGraphInstantiate(&executable_, graph_, 0));
   }
-  Graph(const Graph &) = delete;
-  Graph &operator=(const Graph &) = delete;
+  Graph &operator=(Graph &&) = delete;
   ~Graph() {
     if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
     if (graph_ != nullptr) cudaGraphDestroy(graph_);
@@ -186,8 +177,7 @@ class Bench {
     flush_ = memory_.take(flush_bytes());
     check(bench::fill_noise(flush_, GSC_FP32, flush_bytes(), 1, stream_));
   }
-  Bench(const Bench &) = delete;
-  Bench &operator=(const Bench &) = delete;
+  Bench &operator=(Bench &&) = delete;
   ~Bench() {
     cudaEventDestroy(begin_);
     cudaEventDestroy(end_);
@@ -217,7 +207,7 @@ class Bench {
 
   /// Writes a row. `bytes` 0: no bandwidth.
   void add(const std::string &name, const Times &times, int64_t bytes) {
-    const double rate = static_cast<double>(bytes) / times.median / 1e3;
+    const double rate = bytes / times.median / 1e3;
     if (name == "ceiling: copy") copy_rate_ = rate;
     std::ostringstream line;
     line << std::fixed << std::setprecision(2) << R"({"case": ")" << name << R"(", "us": )" << times.median
@@ -251,7 +241,7 @@ class Bench {
       check(cudaEventSynchronize(end_));
       float milliseconds = 0.0F;
       check(cudaEventElapsedTime(&milliseconds, begin_, end_));
-      if (run >= 0) times.push_back(static_cast<double>(milliseconds) * 1e3);
+      if (run >= 0) times.push_back(milliseconds * 1e3);
     }
     return Times(times);
   }
@@ -296,7 +286,7 @@ class Bench {
     const std::string name = std::string(layout.name) + (offset != 0 ? ", misaligned" : "");
     if (!wanted("check, " + name) && !wanted("AdamW apply, " + name)) return;
     const std::vector<int64_t> counts = large(layout.check_bytes());
-    Training training(context_, stream_, OptimizerKind::adamw, counts, layout, offset);
+    Training training(context_, stream_, adamw, counts, layout, offset);
     const int64_t elements = 4 * counts[0];
     if (layout.copy == 0) {
       add("check, " + name, time([&] { training.check(); }), elements * layout.check_bytes());
@@ -308,7 +298,7 @@ class Bench {
   void huge() {
     if (!wanted("2^31 elements")) return;
     const int64_t elements = (settings_.small ? int64_t{1} << 12 : int64_t{1} << 31) + 4096;
-    Training training(context_, stream_, OptimizerKind::adamw, {elements}, kFp16);
+    Training training(context_, stream_, adamw, {elements}, kFp16);
     add("check, 2^31 elements", time([&] { training.check(); }), elements * kFp16.check_bytes());
     add("AdamW apply, 2^31 elements", time([&] { training.apply(); }), elements * kFp16.apply_bytes());
   }
@@ -316,7 +306,7 @@ class Bench {
   /// G11: a step whose last gradient is inf.
   void skipped() {
     if (!wanted("skipped step")) return;
-    Training training(context_, stream_, OptimizerKind::adamw, large(2), kFp16);
+    Training training(context_, stream_, adamw, large(2), kFp16);
     const gsc_tensor &last = training.grad_tensors.back();
     const uint16_t inf = 0x7c00;
     check(cudaMemcpyAsync(static_cast<uint16_t *>(last.data) + last.count - 1, &inf, sizeof inf, cudaMemcpyHostToDevice,
@@ -331,12 +321,12 @@ class Bench {
     std::ifstream file(settings_.shapes);
     std::string line;
     while (std::getline(file, line)) {
-      const std::size_t tab = line.find('\t');
+      const size_t tab = line.find('\t');
       std::istringstream in(line.substr(tab + 1));
       std::vector<int64_t> counts;
       for (int64_t count = 0; in >> count;) counts.push_back(count);
       if (settings_.small) {
-        counts.resize(std::min<std::size_t>(counts.size(), 20));
+        counts.resize(std::min<size_t>(counts.size(), 20));
         for (int64_t &count : counts) count = std::min<int64_t>(count, 100);
       }
       for (const Layout &layout : {kFp32, kFp16Copy}) tail(line.substr(0, tab), counts, layout);
@@ -345,7 +335,7 @@ class Bench {
   void tail(const std::string &model, const std::vector<int64_t> &counts, const Layout &layout) {
     const std::string name = model + ", " + layout.name;
     if (!wanted("tail, " + name)) return;
-    Training training(context_, stream_, OptimizerKind::adamw, counts, layout);
+    Training training(context_, stream_, adamw, counts, layout);
     int64_t bytes = 0;
     for (const int64_t count : counts) bytes += count * (layout.check_bytes() + layout.apply_bytes());
     add("tail, eager: " + name, time([&] { training.tail(); }), bytes);
@@ -364,16 +354,26 @@ class Bench {
       double ema_decay = 0.0;
     };
     // With default options: RMSprop has one state, Schedule-Free SGD and LARS have momentum.
-    for (const Entry &entry :
-         {Entry{"SGD", OptimizerKind::sgd, 12}, Entry{"Adam", OptimizerKind::adam, 28},
-          Entry{"Adagrad", OptimizerKind::adagrad, 20}, Entry{"Lion", OptimizerKind::lion, 20},
-          Entry{"LAMB", OptimizerKind::lamb, 40}, Entry{"RMSprop", OptimizerKind::rmsprop, 20},
-          Entry{"Adadelta", OptimizerKind::adadelta, 28}, Entry{"Adamax", OptimizerKind::adamax, 28},
-          Entry{"NAdam", OptimizerKind::nadam, 28}, Entry{"RAdam", OptimizerKind::radam, 28},
-          Entry{"AdaBelief", OptimizerKind::adabelief, 28}, Entry{"AdEMAMix", OptimizerKind::ademamix, 36},
-          Entry{"Schedule-Free AdamW", OptimizerKind::adamw_schedule_free, 28},
-          Entry{"Schedule-Free SGD", OptimizerKind::sgd_schedule_free, 20}, Entry{"LARS", OptimizerKind::lars, 26},
-          Entry{"NovoGrad", OptimizerKind::novograd, 26}, Entry{"AdamW, average", OptimizerKind::adamw, 36, 0.999}}) {
+    constexpr Entry kEntries[] = {
+        {"SGD", sgd, 12},
+        {"Adam", adam, 28},
+        {"Adagrad", adagrad, 20},
+        {"Lion", lion, 20},
+        {"LAMB", lamb, 40},
+        {"RMSprop", rmsprop, 20},
+        {"Adadelta", adadelta, 28},
+        {"Adamax", adamax, 28},
+        {"NAdam", nadam, 28},
+        {"RAdam", radam, 28},
+        {"AdaBelief", adabelief, 28},
+        {"AdEMAMix", ademamix, 36},
+        {"Schedule-Free AdamW", adamw_schedule_free, 28},
+        {"Schedule-Free SGD", sgd_schedule_free, 20},
+        {"LARS", lars, 26},
+        {"NovoGrad", novograd, 26},
+        {"AdamW, average", adamw, 36, 0.999},
+    };
+    for (const Entry &entry : kEntries) {
       const std::string name = std::string(entry.name) + " apply, " + kFp16Copy.name;
       if (!wanted(name)) continue;
       const std::vector<int64_t> counts = large(4);

@@ -34,6 +34,8 @@ static int set_variable(const char *name, const char *value) { return setenv(nam
     }                                                                          \
   } while (0)
 
+#define OK(call) CHECK((call) == GSC_OK)
+
 static float weights[ELEMENTS], grads[ELEMENTS];
 
 /* Threads of this process, or 0 where there is no /proc. */
@@ -73,23 +75,23 @@ static void train(const gsc_api *api) {
   w.data = weights;
   g.data = grads;
   options.num_threads = 4;
-  CHECK(api->optimizer_options_init(&sgd, (uint32_t)sizeof sgd, GSC_SGD) == GSC_OK);
+  OK(api->optimizer_options_init(&sgd, (uint32_t)sizeof sgd, GSC_SGD));
   sgd.lr = 0.5;
-  CHECK(api->context_create(&options, &context) == GSC_OK);
-  CHECK(api->tensor_list_create(context, &w, 1, NULL, &params_list) == GSC_OK);
-  CHECK(api->tensor_list_create(context, &g, 1, NULL, &grads_list) == GSC_OK);
-  CHECK(api->optimizer_create(context, &sgd, params_list, grads_list, NULL, NULL, 0, &optimizer) == GSC_OK);
-  CHECK(api->scaler_create(context, NULL, &scaler) == GSC_OK);
-  CHECK(api->scaler_get_scale_sync(scaler, &scale, NULL) == GSC_OK);
+  OK(api->context_create(&options, &context));
+  OK(api->tensor_list_create(context, &w, 1, NULL, &params_list));
+  OK(api->tensor_list_create(context, &g, 1, NULL, &grads_list));
+  OK(api->optimizer_create(context, &sgd, params_list, grads_list, NULL, NULL, 0, &optimizer));
+  OK(api->scaler_create(context, NULL, &scaler));
+  OK(api->scaler_get_scale_sync(scaler, &scale, NULL));
   for (i = 0; i < ELEMENTS; ++i) {
     weights[i] = (float)(i % 100);
     grads[i] = weights[i] * scale;
   }
-  CHECK(api->scaler_step_and_update(scaler, optimizer, NULL) == GSC_OK);
+  OK(api->scaler_step_and_update(scaler, optimizer, NULL));
   for (i = 0; i < ELEMENTS; ++i) CHECK(weights[i] == 0.5f * (float)(i % 100));
   CHECK(thread_count() == 0 || thread_count() > threads_before); /* or unloading would prove little */
   grads[ELEMENTS - 1] = NAN;
-  CHECK(api->scaler_step_and_update(scaler, optimizer, NULL) == GSC_OK);
+  OK(api->scaler_step_and_update(scaler, optimizer, NULL));
   CHECK(weights[ELEMENTS - 2] == 0.5f * (float)((ELEMENTS - 2) % 100));
   /* A failing call, for its thread-local message. */
   CHECK(api->scaler_update(scaler, NULL) == GSC_ERROR_BAD_STATE && api->error_get_message()[0] != '\0');
@@ -170,10 +172,10 @@ static void unload_with_live_objects(const char *path) {
   g.data = grads;
   options.num_threads = 1;
   CHECK(gsc_library_open(&library, path, NULL, 0));
-  CHECK(library.api->context_create(&options, &context) == GSC_OK);
-  CHECK(library.api->tensor_list_create(context, &g, 1, NULL, &list) == GSC_OK);
-  CHECK(library.api->scaler_create(context, NULL, &scaler) == GSC_OK);
-  CHECK(library.api->scaler_check(scaler, list, NULL) == GSC_OK);
+  OK(library.api->context_create(&options, &context));
+  OK(library.api->tensor_list_create(context, &g, 1, NULL, &list));
+  OK(library.api->scaler_create(context, NULL, &scaler));
+  OK(library.api->scaler_check(scaler, list, NULL));
   left_behind[0] = context;
   left_behind[1] = list;
   left_behind[2] = scaler;

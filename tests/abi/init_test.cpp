@@ -29,6 +29,9 @@ TEST(InitMacro, ScalerEqualsTorchPreset) {
   EXPECT_EQ(std::memcmp(&macro, &preset, sizeof preset), 0);
 }
 
+#define EXPECT_FIELD(field) EXPECT_EQ(o.field, expected.field)
+#define EXPECT_FIELD_IF_USED(field) EXPECT_TRUE(expected.field == 0 || o.field == expected.field)
+
 TEST(InitKinds, EveryKindKnowsItsDefaults) {
   struct Expected {
     int32_t kind;
@@ -36,71 +39,72 @@ TEST(InitKinds, EveryKindKnowsItsDefaults) {
                                                 momentum = 0, weight_lr_power = 0, trust_coefficient = 0;
   };
   // As the comments of gsc_optimizer_options say; 0 for a hyper-parameter the kind does not use is not checked.
-  const Expected all[] = {{GSC_SGD, 1e-3, 0, 0, 0, 0},
-                          {GSC_ADAM, 1e-3, 0.9, 0.999, 1e-8, 0},
-                          {GSC_ADAMW, 1e-3, 0.9, 0.999, 1e-8, 1e-2},
-                          {GSC_ADAGRAD, 1e-2, 0, 0, 1e-10, 0},
-                          {GSC_LION, 1e-4, 0.9, 0.99, 0, 0},
-                          {GSC_LAMB, 1e-3, 0.9, 0.999, 1e-6, 1e-2},
-                          {GSC_RMSPROP, 1e-2, 0, 0, 1e-8, 0, 0.99},
-                          {GSC_ADADELTA, 1.0, 0, 0, 1e-6, 0, 0, 0.9},
-                          {GSC_ADAMAX, 2e-3, 0.9, 0.999, 1e-8, 0},
-                          {GSC_NADAM, 2e-3, 0.9, 0.999, 1e-8, 0, 0, 0, 4e-3},
-                          {GSC_RADAM, 1e-3, 0.9, 0.999, 1e-8, 0},
-                          {GSC_ADABELIEF, 1e-3, 0.9, 0.999, 1e-16, 0, 0, 0, 0, 1e-16},
-                          {GSC_ADEMAMIX, 1e-3, 0.9, 0.999, 1e-8, 1e-2, 5, 0, 0, 0, 0.9999},
-                          {GSC_ADAMW_SCHEDULE_FREE, 2.5e-3, 0.9, 0.999, 1e-8, 0, 0, 0, 0, 0, 0, 0, 2},
-                          {GSC_SGD_SCHEDULE_FREE, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.9, 2},
-                          {GSC_LARS, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.9, 0, 1e-3},
-                          {GSC_NOVOGRAD, 1e-2, 0.95, 0.98, 1e-8, 0}};
+  const Expected all[] = {
+      {GSC_SGD, 1e-3, 0, 0, 0, 0},
+      {GSC_ADAM, 1e-3, 0.9, 0.999, 1e-8, 0},
+      {GSC_ADAMW, 1e-3, 0.9, 0.999, 1e-8, 1e-2},
+      {GSC_ADAGRAD, 1e-2, 0, 0, 1e-10, 0},
+      {GSC_LION, 1e-4, 0.9, 0.99, 0, 0},
+      {GSC_LAMB, 1e-3, 0.9, 0.999, 1e-6, 1e-2},
+      {GSC_RMSPROP, 1e-2, 0, 0, 1e-8, 0, 0.99},
+      {GSC_ADADELTA, 1.0, 0, 0, 1e-6, 0, 0, 0.9},
+      {GSC_ADAMAX, 2e-3, 0.9, 0.999, 1e-8, 0},
+      {GSC_NADAM, 2e-3, 0.9, 0.999, 1e-8, 0, 0, 0, 4e-3},
+      {GSC_RADAM, 1e-3, 0.9, 0.999, 1e-8, 0},
+      {GSC_ADABELIEF, 1e-3, 0.9, 0.999, 1e-16, 0, 0, 0, 0, 1e-16},
+      {GSC_ADEMAMIX, 1e-3, 0.9, 0.999, 1e-8, 1e-2, 5, 0, 0, 0, 0.9999},
+      {GSC_ADAMW_SCHEDULE_FREE, 2.5e-3, 0.9, 0.999, 1e-8, 0, 0, 0, 0, 0, 0, 0, 2},
+      {GSC_SGD_SCHEDULE_FREE, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.9, 2},
+      {GSC_LARS, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.9, 0, 1e-3},
+      {GSC_NOVOGRAD, 1e-2, 0.95, 0.98, 1e-8, 0},
+  };
   for (const Expected &expected : all) {
+    SCOPED_TRACE(expected.kind);
     gsc_optimizer_options o, over_others;
     std::memset(&o, 0, sizeof o);
     std::memset(&over_others, kFill, sizeof o);
-    ASSERT_EQ(gsc_optimizer_options_init(&o, sizeof o, expected.kind), GSC_OK) << expected.kind;
-    ASSERT_EQ(gsc_optimizer_options_init(&over_others, sizeof o, expected.kind), GSC_OK) << expected.kind;
+    ASSERT_EQ(gsc_optimizer_options_init(&o, sizeof o, expected.kind), GSC_OK);
+    ASSERT_EQ(gsc_optimizer_options_init(&over_others, sizeof o, expected.kind), GSC_OK);
     EXPECT_EQ(std::memcmp(&o, &over_others, sizeof o), 0) << "a byte is not written";
-    EXPECT_EQ(o.kind, expected.kind);
+    EXPECT_FIELD(kind);
     EXPECT_EQ(o.flags, 0u);
     EXPECT_EQ(o.state_format, GSC_STATE_FULL);
     EXPECT_EQ(o.master_format, GSC_MASTER_NONE);
     EXPECT_EQ(o.seed, 0);
-    EXPECT_EQ(o.lr, expected.lr) << expected.kind;
-    EXPECT_TRUE(expected.beta1 == 0 || o.beta1 == expected.beta1) << expected.kind;
-    EXPECT_TRUE(expected.beta2 == 0 || o.beta2 == expected.beta2) << expected.kind;
-    EXPECT_TRUE(expected.eps == 0 || o.eps == expected.eps) << expected.kind;
-    EXPECT_EQ(o.weight_decay, expected.weight_decay) << expected.kind;
-    EXPECT_EQ(o.momentum, expected.momentum) << expected.kind;
+    EXPECT_FIELD(lr);
+    EXPECT_FIELD_IF_USED(beta1);
+    EXPECT_FIELD_IF_USED(beta2);
+    EXPECT_FIELD_IF_USED(eps);
+    EXPECT_FIELD(weight_decay);
+    EXPECT_FIELD(momentum);
     EXPECT_EQ(o.dampening, 0.0);
     EXPECT_EQ(o.lr_decay, 0.0);
     EXPECT_EQ(o.initial_accumulator_value, 0.0);
-    EXPECT_EQ(o.alpha, expected.alpha) << expected.kind;
-    EXPECT_EQ(o.rho, expected.rho) << expected.kind;
-    EXPECT_EQ(o.momentum_decay, expected.momentum_decay) << expected.kind;
-    EXPECT_EQ(o.eps_root, expected.eps_root) << expected.kind;
-    EXPECT_EQ(o.beta3, expected.beta3) << expected.kind;
-    EXPECT_EQ(o.weight_lr_power, expected.weight_lr_power) << expected.kind;
-    EXPECT_EQ(o.trust_coefficient, expected.trust_coefficient) << expected.kind;
+    EXPECT_FIELD(alpha);
+    EXPECT_FIELD(rho);
+    EXPECT_FIELD(momentum_decay);
+    EXPECT_FIELD(eps_root);
+    EXPECT_FIELD(beta3);
+    EXPECT_FIELD(weight_lr_power);
+    EXPECT_FIELD(trust_coefficient);
+  }
+}
+
+template <typename Options>
+void expect_refused(gsc_status (*init)(Options *, uint32_t, int32_t), int32_t last, const char *word) {
+  for (const int32_t bad : {-1, last + 1, 1000, INT32_MIN, INT32_MAX}) {
+    Options o;
+    std::memset(&o, kFill, sizeof o);
+    const Options before = o;
+    EXPECT_EQ(init(&o, sizeof o, bad), GSC_ERROR_INVALID_ARGUMENT) << bad;
+    EXPECT_NE(std::string(gsc_error_get_message()).find(word), std::string::npos) << gsc_error_get_message();
+    EXPECT_EQ(std::memcmp(&o, &before, sizeof o), 0);
   }
 }
 
 TEST(InitKinds, UnknownKindOrPresetIsRefused) {
-  for (int32_t bad : {-1, GSC_NOVOGRAD + 1, 1000, INT32_MIN, INT32_MAX}) {
-    gsc_optimizer_options o;
-    std::memset(&o, kFill, sizeof o);
-    const gsc_optimizer_options before = o;
-    EXPECT_EQ(gsc_optimizer_options_init(&o, sizeof o, bad), GSC_ERROR_INVALID_ARGUMENT) << bad;
-    EXPECT_NE(std::string(gsc_error_get_message()).find(": kind is "), std::string::npos) << gsc_error_get_message();
-    EXPECT_EQ(std::memcmp(&o, &before, sizeof o), 0);
-  }
-  for (int32_t bad : {-1, GSC_PRESET_COLOSSALAI + 1, 1000, INT32_MIN, INT32_MAX}) {
-    gsc_scaler_options o;
-    std::memset(&o, kFill, sizeof o);
-    const gsc_scaler_options before = o;
-    EXPECT_EQ(gsc_scaler_options_init(&o, sizeof o, bad), GSC_ERROR_INVALID_ARGUMENT) << bad;
-    EXPECT_NE(std::string(gsc_error_get_message()).find(": preset is "), std::string::npos) << gsc_error_get_message();
-    EXPECT_EQ(std::memcmp(&o, &before, sizeof o), 0);
-  }
+  expect_refused(gsc_optimizer_options_init, GSC_NOVOGRAD, ": kind is ");
+  expect_refused(gsc_scaler_options_init, GSC_PRESET_COLOSSALAI, ": preset is ");
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ class StructSize : public ::testing::Test {
       std::memcpy(bytes.data(), &size, sizeof size);
       return fill(reinterpret_cast<Struct *>(bytes.data()));
     };
-    const auto size = static_cast<uint32_t>(sizeof(Struct));
+    const uint32_t size = sizeof(Struct);
     ASSERT_GSC_OK(run(size));
     uint32_t written = 0;
     std::memcpy(&written, bytes.data(), sizeof written);
@@ -46,7 +46,7 @@ class StructSize : public ::testing::Test {
   // Calls a function that takes a Struct, with bad sizes.
   template <typename Struct>
   void check_input(Struct good, const std::function<gsc_status(const Struct *)> &take) {
-    const auto size = static_cast<uint32_t>(sizeof(Struct));
+    const uint32_t size = sizeof(Struct);
     for (uint32_t bad : {0u, 3u, size - 1, size + 1, size + 8, UINT32_MAX}) {
       Struct given = good;
       given.struct_size = bad;
@@ -54,6 +54,19 @@ class StructSize : public ::testing::Test {
     }
     good.struct_size = size;
     EXPECT_GSC_OK(take(&good));
+  }
+
+  // The same of a function that makes an object, which is destroyed again.
+  template <typename Struct, typename T>
+  void check_creation(const Struct &good, void (*destroy)(T *),
+                      const std::function<gsc_status(const Struct *, T **)> &create) {
+    check_input<Struct>(good, [&](const Struct *in) {
+      T *made = nullptr;
+      const gsc_status status = create(in, &made);
+      EXPECT_EQ(made != nullptr, status == GSC_OK);
+      destroy(made);
+      return status;
+    });
   }
 
   Context context_ = make_context();
@@ -75,84 +88,64 @@ TEST_F(StructSize, OfInitFunctions) {
 }
 
 TEST_F(StructSize, LastError) {
-  check_output<gsc_error>([](gsc_error *out) { return gsc_error_get_last(out); });
+  check_output<gsc_error>([](auto *out) { return gsc_error_get_last(out); });
 }
 
 TEST_F(StructSize, DeviceInfo) {
-  check_output<gsc_device_info>([](gsc_device_info *out) { return gsc_device_get_info(GSC_DEVICE_CPU, 0, out); });
+  check_output<gsc_device_info>([](auto *out) { return gsc_device_get_info(GSC_DEVICE_CPU, 0, out); });
 }
 
 TEST_F(StructSize, Report) {
-  check_output<gsc_report>([&](gsc_report *out) { return gsc_scaler_get_report_sync(scaler_, nullptr, out, nullptr); });
+  check_output<gsc_report>([&](auto *out) { return gsc_scaler_get_report_sync(scaler_, nullptr, out, nullptr); });
 }
 
 TEST_F(StructSize, ReportAsync) {
-  check_output<gsc_report>(
-      [&](gsc_report *out) { return gsc_scaler_read_report_async(scaler_, nullptr, out, nullptr); });
+  check_output<gsc_report>([&](auto *out) { return gsc_scaler_read_report_async(scaler_, nullptr, out, nullptr); });
 }
 
 TEST_F(StructSize, DeviceState) {
-  check_output<gsc_device_state>(
-      [&](gsc_device_state *out) { return gsc_scaler_get_device_state(scaler_, nullptr, out); });
+  check_output<gsc_device_state>([&](auto *out) { return gsc_scaler_get_device_state(scaler_, nullptr, out); });
 }
 
 TEST_F(StructSize, ScalerState) {
-  check_output<gsc_scaler_state>(
-      [&](gsc_scaler_state *out) { return gsc_scaler_get_state_sync(scaler_, out, nullptr); });
+  check_output<gsc_scaler_state>([&](auto *out) { return gsc_scaler_get_state_sync(scaler_, out, nullptr); });
   check_input<gsc_scaler_state>(state_of(scaler_),
-                                [&](const gsc_scaler_state *in) { return gsc_scaler_set_state(scaler_, in, nullptr); });
+                                [&](auto *in) { return gsc_scaler_set_state(scaler_, in, nullptr); });
 }
 
 TEST_F(StructSize, ScalerOptions) {
-  check_output<gsc_scaler_options>([&](gsc_scaler_options *out) { return gsc_scaler_get_options(scaler_, out); });
+  check_output<gsc_scaler_options>([&](auto *out) { return gsc_scaler_get_options(scaler_, out); });
   const gsc_scaler_options options = GSC_SCALER_OPTIONS_INIT;
-  check_input<gsc_scaler_options>(
-      options, [&](const gsc_scaler_options *in) { return gsc_scaler_set_options(scaler_, in, nullptr); });
-  check_input<gsc_scaler_options>(options, [&](const gsc_scaler_options *in) {
-    gsc_scaler *made = nullptr;
-    const gsc_status status = gsc_scaler_create(context_, in, &made);
-    EXPECT_EQ(made != nullptr, status == GSC_OK);
-    gsc_scaler_destroy(made);
-    return status;
-  });
+  check_input<gsc_scaler_options>(options, [&](auto *in) { return gsc_scaler_set_options(scaler_, in, nullptr); });
+  check_creation<gsc_scaler_options, gsc_scaler>(
+      options, gsc_scaler_destroy, [&](auto *in, auto **out) { return gsc_scaler_create(context_, in, out); });
 }
 
 TEST_F(StructSize, OptimizerOptions) {
-  check_output<gsc_optimizer_options>(
-      [&](gsc_optimizer_options *out) { return gsc_optimizer_get_options(trainer_, 0, out); });
+  check_output<gsc_optimizer_options>([&](auto *out) { return gsc_optimizer_get_options(trainer_, 0, out); });
   const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
-  check_input<gsc_optimizer_options>(
-      options, [&](const gsc_optimizer_options *in) { return gsc_optimizer_set_options(trainer_, 0, in, nullptr); });
-  check_input<gsc_optimizer_options>(options, [&](const gsc_optimizer_options *in) {
+  check_input<gsc_optimizer_options>(options,
+                                     [&](auto *in) { return gsc_optimizer_set_options(trainer_, 0, in, nullptr); });
+  check_creation<gsc_optimizer_options, gsc_optimizer>(options, gsc_optimizer_destroy, [&](auto *in, auto **out) {
     Buffer param(GSC_FP32, 4), grad(GSC_FP32, 4);
-    gsc_optimizer *made = nullptr;
-    const gsc_status status = gsc_optimizer_create(context_, in, make_list(context_, param), make_list(context_, grad),
-                                                   nullptr, nullptr, 0, &made);
-    EXPECT_EQ(made != nullptr, status == GSC_OK);
-    gsc_optimizer_destroy(made);
-    return status;
+    return gsc_optimizer_create(context_, in, make_list(context_, param), make_list(context_, grad), nullptr, nullptr,
+                                0, out);
   });
   // Last: the one call that succeeds uses the tensor up.
-  check_input<gsc_optimizer_options>(
-      options, [&](const gsc_optimizer_options *in) { return gsc_optimizer_add_group(trainer_, 0, 1, in, nullptr); });
+  check_input<gsc_optimizer_options>(options,
+                                     [&](auto *in) { return gsc_optimizer_add_group(trainer_, 0, 1, in, nullptr); });
 }
 
 TEST_F(StructSize, ContextOptions) {
   gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
   options.num_threads = 1;
-  check_input<gsc_context_options>(options, [](const gsc_context_options *in) {
-    gsc_context *made = nullptr;
-    const gsc_status status = gsc_context_create(in, &made);
-    EXPECT_EQ(made != nullptr, status == GSC_OK);
-    gsc_context_destroy(made);
-    return status;
-  });
+  check_creation<gsc_context_options, gsc_context>(options, gsc_context_destroy, gsc_context_create);
 }
 
 TEST_F(StructSize, Reducer) {
   const auto reduce = [](void *, double *, int64_t, gsc_stream) -> int32_t { return 0; };
   const gsc_reducer reducer = {sizeof(gsc_reducer), 0, reduce, nullptr};
-  check_input<gsc_reducer>(reducer, [&](const gsc_reducer *in) { return gsc_scaler_set_reducer(scaler_, in); });
+  check_input<gsc_reducer>(reducer, [&](auto *in) { return gsc_scaler_set_reducer(scaler_, in); });
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ struct Shaped {
   Shaped(void *data, std::vector<int64_t> dims, DLDataType dtype = kFloat32) : shape(std::move(dims)) {
     dl.data = data;
     dl.device = {kDLCPU, 0};
-    dl.ndim = static_cast<int32_t>(shape.size());
+    dl.ndim = shape.size();
     dl.dtype = dtype;
     dl.shape = shape.data();
   }
@@ -54,7 +54,7 @@ TEST(Dlpack, BecomesAList) {
     EXPECT_EQ(tensor.data, data + 2);
     const List list = make_list(context, {tensor});
     const Scaler scaler = make_scaler(context, 1.0f);
-    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
     EXPECT_EQ(report_of(scaler, list.get()).grad_norm, 4.0);
   }
 }
@@ -62,38 +62,32 @@ TEST(Dlpack, BecomesAList) {
 TEST(Dlpack, Shapes) {
   float data[8] = {};
   gsc_tensor tensor;
-  const Shaped scalar(data, {});
-  ASSERT_EQ(gsc_dlpack_tensor(&scalar.dl, &tensor), GSC_OK);
+  const auto status_of = [&](const Shaped &shaped) { return gsc_dlpack_tensor(&shaped.dl, &tensor); };
+  ASSERT_EQ(status_of({data, {}}), GSC_OK);
   EXPECT_EQ(tensor.count, 1);
-  const Shaped empty(nullptr, {3, 0});
-  ASSERT_EQ(gsc_dlpack_tensor(&empty.dl, &tensor), GSC_OK);
+  ASSERT_EQ(status_of({nullptr, {3, 0}}), GSC_OK);
   EXPECT_EQ(tensor.count, 0);
-  const Shaped nowhere(nullptr, {3});
-  EXPECT_EQ(gsc_dlpack_tensor(&nowhere.dl, &tensor), GSC_ERROR_INVALID_ARGUMENT);
-  const Shaped negative(data, {2, -1});
-  EXPECT_EQ(gsc_dlpack_tensor(&negative.dl, &tensor), GSC_ERROR_INVALID_ARGUMENT);
-  const Shaped huge(data, {int64_t{1} << 32, int64_t{1} << 31});
-  EXPECT_EQ(gsc_dlpack_tensor(&huge.dl, &tensor), GSC_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of({nullptr, {3}}), GSC_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of({data, {2, -1}}), GSC_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of({data, {int64_t{1} << 32, int64_t{1} << 31}}), GSC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(gsc_dlpack_tensor(nullptr, &tensor), GSC_ERROR_INVALID_ARGUMENT);
   Shaped transposed(data, {2, 4});
   int64_t strides[] = {1, 2};
   transposed.dl.strides = strides;
-  EXPECT_EQ(gsc_dlpack_tensor(&transposed.dl, &tensor), GSC_ERROR_UNSUPPORTED);
+  EXPECT_EQ(status_of(transposed), GSC_ERROR_UNSUPPORTED);
 }
 
 TEST(Dlpack, Devices) {
-  int32_t type = -1;
-  int32_t index = -1;
-  ASSERT_EQ(gsc_dlpack_device({kDLCPU, 0}, &type, &index), GSC_OK);
-  EXPECT_EQ(type, GSC_DEVICE_CPU);
-  ASSERT_EQ(gsc_dlpack_device({kDLCUDA, 3}, &type, &index), GSC_OK);
-  EXPECT_EQ(type, GSC_DEVICE_CUDA);
-  EXPECT_EQ(index, 3);
-  ASSERT_EQ(gsc_dlpack_device({kDLCUDAHost, 1}, &type, &index), GSC_OK);
-  EXPECT_EQ(type, GSC_DEVICE_CPU);
-  EXPECT_EQ(index, 0);
-  ASSERT_EQ(gsc_dlpack_device({static_cast<DLDeviceType>(13), 1}, &type, &index), GSC_OK);
-  EXPECT_EQ(type, GSC_DEVICE_CUDA);
+  int32_t type = -1, index = -1;
+  using Device = std::pair<int32_t, int32_t>;
+  const auto becomes = [&](DLDevice device) {
+    EXPECT_EQ(gsc_dlpack_device(device, &type, &index), GSC_OK);
+    return Device(type, index);
+  };
+  EXPECT_EQ(becomes({kDLCPU, 0}), Device(GSC_DEVICE_CPU, 0));
+  EXPECT_EQ(becomes({kDLCUDA, 3}), Device(GSC_DEVICE_CUDA, 3));
+  EXPECT_EQ(becomes({kDLCUDAHost, 1}), Device(GSC_DEVICE_CPU, 0));
+  EXPECT_EQ(becomes({static_cast<DLDeviceType>(13), 1}).first, GSC_DEVICE_CUDA);
   EXPECT_EQ(gsc_dlpack_device({kDLVulkan, 0}, &type, &index), GSC_ERROR_UNSUPPORTED);
 }
 

@@ -25,8 +25,8 @@ inline Snapshot train(const Context &context, int32_t kind, uint64_t seed) {
   for (int step = 0; step < 6; ++step) {
     trainer.fill_grads(random, 1.0, 8.0);
     if (step == 3) trainer.grads()[4].set(12344, kNan);
-    EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), trainer.grad_list(), 1.0, GSC_NORM_L2, nullptr));
-    EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr));
+    EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, trainer.grad_list(), 1.0, GSC_NORM_L2, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler, trainer, nullptr));
   }
   EXPECT_EQ(skipped_steps(trainer.optimizer()), 1);
   return trainer.snapshot();
@@ -58,7 +58,7 @@ inline void expect_the_bits_of_the_own_pool(gsc_context_options options) {
 
 inline void expect_every_task_once(gsc_parallel_for_fn parallel_for, void *user) {
   for (const int32_t count : {1, 2, 7, 1000}) {
-    std::vector<std::atomic<int>> runs(static_cast<size_t>(count));
+    std::vector<std::atomic<int>> runs(count);
     parallel_for(
         user, count,
         [](void *argument, int32_t index) { ++(*static_cast<std::vector<std::atomic<int>> *>(argument))[index]; },

@@ -43,8 +43,8 @@ TEST(Nccl, OneAllReduceOfTwoDoublesInPlace) {
     g_result = ncclSuccess;
     const Scaler scaler = make_scaler(context, 2.0f);
     const gsc_reducer reducer = make(comm);
-    ASSERT_GSC_OK(gsc_scaler_set_reducer(scaler.get(), &reducer));
-    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), &stream));
+    ASSERT_GSC_OK(gsc_scaler_set_reducer(scaler, &reducer));
+    ASSERT_GSC_OK(gsc_scaler_check(scaler, list, &stream));
     ASSERT_EQ(g_calls.size(), 1u);
     const Call &call = g_calls[0];
     EXPECT_EQ(call.from, call.to);
@@ -53,9 +53,9 @@ TEST(Nccl, OneAllReduceOfTwoDoublesInPlace) {
     EXPECT_EQ(call.op, ncclSum);
     EXPECT_EQ(call.comm, comm);
     EXPECT_EQ(static_cast<void *>(call.stream), &stream);
-    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
     g_result = ncclInternalError;
-    EXPECT_GSC_ERROR(gsc_scaler_check(scaler.get(), list.get(), &stream), GSC_ERROR_CALLBACK, "all_reduce");
+    EXPECT_GSC_ERROR(gsc_scaler_check(scaler, list, &stream), GSC_ERROR_CALLBACK, "all_reduce");
   }
 }
 

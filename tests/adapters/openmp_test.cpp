@@ -46,12 +46,8 @@ TEST(OpenMp, EveryThreadOfARegionCalls) {
   const Context context = make_context(openmp_options()), alone = make_context(1);
   std::vector<Snapshot> got(kThreads);
 #pragma omp parallel for
-  for (int i = 0; i < kThreads; ++i) {
-    got[static_cast<size_t>(i)] = train(context, GSC_ADAMW, static_cast<uint64_t>(i));
-  }
-  for (int i = 0; i < kThreads; ++i) {
-    EXPECT_TRUE(got[static_cast<size_t>(i)] == train(alone, GSC_ADAMW, static_cast<uint64_t>(i))) << i;
-  }
+  for (int i = 0; i < kThreads; ++i) got[i] = train(context, GSC_ADAMW, i);
+  for (int i = 0; i < kThreads; ++i) EXPECT_TRUE(got[i] == train(alone, GSC_ADAMW, i)) << i;
 }
 
 }  // namespace

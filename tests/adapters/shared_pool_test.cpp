@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One pool under many contexts: how many threads there are, several calls at once, threads of the caller's, fork.
-#include <dirent.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <gradscaler/adapters/shared_pool.hpp>
 #include <gradscaler/gradscaler.hpp>
 
@@ -21,14 +21,8 @@ gsc_context_options pool_options(gradscaler::SharedPool &pool) {
 
 /// 0 where there is no /proc.
 int thread_count() {
-  DIR *directory = opendir("/proc/self/task");
-  if (directory == nullptr) return 0;
-  int count = 0;
-  for (const dirent *entry = readdir(directory); entry != nullptr; entry = readdir(directory)) {
-    count += entry->d_name[0] != '.';
-  }
-  closedir(directory);
-  return count;
+  std::error_code none;
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task", none), {});
 }
 
 TEST(SharedPool, EveryTaskOnceAndOnSeveralThreads) {
@@ -70,14 +64,7 @@ TEST(SharedPool, CallsAtOnce) {
   gradscaler::SharedPool pool(3);
   const Context alone = make_context(1);
   std::vector<Snapshot> got(kCallers);
-  std::vector<std::thread> callers;
-  for (size_t i = 0; i < kCallers; ++i) {
-    callers.emplace_back([&, i] {
-      const Context context = make_context(pool_options(pool));
-      got[i] = train(context, GSC_ADAMW, i);
-    });
-  }
-  for (std::thread &caller : callers) caller.join();
+  on_threads(kCallers, [&](int i) { got[i] = train(make_context(pool_options(pool)), GSC_ADAMW, i); });
   for (size_t i = 0; i < kCallers; ++i) EXPECT_TRUE(got[i] == train(alone, GSC_ADAMW, i)) << i;
 }
 

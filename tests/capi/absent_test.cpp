@@ -10,7 +10,7 @@ namespace {
 using Mask = std::vector<uint8_t>;
 
 gsc_status set_present(gsc_tensor_list *list, const Mask &mask, void *const *data = nullptr) {
-  return gsc_tensor_list_set_present(list, mask.data(), data, static_cast<int64_t>(mask.size()), nullptr);
+  return gsc_tensor_list_set_present(list, mask.data(), data, std::ssize(mask), nullptr);
 }
 
 // A tensor of several chunks, one without elements, and small ones.
@@ -23,12 +23,14 @@ TEST(AbsentInOneArena, GradientsThatCloseTheGap) {
   Buffer params(GSC_FP32, 30);
   Buffer grads(GSC_FP32, 30);
   params.fill(1.0);
-  for (int64_t i = 0; i < 30; ++i) grads.set(i, static_cast<double>(i + 1));
+  for (int64_t i = 0; i < 30; ++i) grads.set(i, i + 1);
   const auto tensor = [](Buffer &buffer, int64_t first) {
     return gsc_tensor GSC_TENSOR_INIT(buffer.as<float>() + first, 10, GSC_FP32);
   };
-  const List p = make_list(context, {tensor(params, 0), tensor(params, 10), tensor(params, 20)});
-  const List g = make_list(context, {tensor(grads, 0), tensor(grads, 10), tensor(grads, 20)});
+  const auto list = [&](Buffer &buffer) {
+    return make_list(context, {tensor(buffer, 0), tensor(buffer, 10), tensor(buffer, 20)});
+  };
+  const List p = list(params), g = list(grads);
   const Optimizer optimizer = make_optimizer(context, sgd_options(), p, g);
   void *const data[] = {grads.as<float>(), nullptr, grads.as<float>() + 10};
   ASSERT_GSC_OK(set_present(g, {1, 0, 1}, data));
@@ -38,7 +40,7 @@ TEST(AbsentInOneArena, GradientsThatCloseTheGap) {
     EXPECT_EQ(params.get(i), want) << i;
   }
   ASSERT_GSC_OK(gsc_optimizer_zero_grads(optimizer, nullptr));
-  for (int64_t i = 0; i < 30; ++i) EXPECT_EQ(grads.get(i), i < 20 ? 0.0 : static_cast<double>(i + 1)) << i;
+  for (int64_t i = 0; i < 30; ++i) EXPECT_EQ(grads.get(i), i < 20 ? 0 : i + 1) << i;
 }
 
 /// A scaler over a list with absent tensors finds what it finds if those are full of zeros, and does not touch them.
@@ -56,7 +58,7 @@ class AbsentInScaler : public ::testing::TestWithParam<double> {
   }
   void expect_same() {
     const gsc_report got = report_of(scaler, list), want = report_of(other, zero_list);
-    EXPECT_EQ(std::memcmp(&got, &want, sizeof got), 0) << got.grad_norm << ' ' << want.grad_norm;
+    EXPECT_TRUE(same_bytes(got, want)) << got.grad_norm << ' ' << want.grad_norm;
     EXPECT_EQ(got.first_tensor, GetParam() == kInf ? 5 : -1);
     for (size_t i = 0; i < kCounts.size(); ++i) {
       if (mask[i] == 0) {
@@ -150,10 +152,8 @@ TEST(SetPresent, Errors) {
   EXPECT_BAD_STATE(set_present(state, mask), "list", "state");
   // Nor can an optimizer begin without them.
   const Context context = make_context(1);
-  std::vector<Buffer> p = make_buffers(GSC_FP32, {4, 5, 6});
-  std::vector<Buffer> g = make_buffers(GSC_FP32, {4, 5, 6});
-  const List params = make_list(context, p);
-  const List absent = make_list(context, g);
+  std::vector<Buffer> p = make_buffers(GSC_FP32, {4, 5, 6}), g = make_buffers(GSC_FP32, {4, 5, 6});
+  const List params = make_list(context, p), absent = make_list(context, g);
   ASSERT_GSC_OK(set_present(absent, mask));
   gsc_optimizer *optimizer = nullptr;
   EXPECT_INVALID(gsc_optimizer_create(context, nullptr, params, absent, nullptr, nullptr, 0, &optimizer), "grads[2]",
@@ -183,10 +183,10 @@ TEST(TensorSteps, Errors) {
 
 TEST(TensorSteps, OfCheckpointsWithAndWithoutThem) {
   Small s;
-  const std::vector<unsigned char> plain = saved_image(s.trainer);
+  const Image plain = saved_image(s.trainer);
   const int64_t steps[] = {7, 0, 3};
   ASSERT_GSC_OK(gsc_optimizer_set_tensor_steps(s.trainer, steps, 3, nullptr));
-  const std::vector<unsigned char> counted = saved_image(s.trainer);
+  const Image counted = saved_image(s.trainer);
   EXPECT_EQ(counted.size(), plain.size() + 3 * sizeof(int64_t));
   ASSERT_GSC_OK(load_image(s.trainer, plain));
   EXPECT_EQ(s.trainer.tensor_steps(), (std::vector<int64_t>{0, 0, 0}));

@@ -49,7 +49,6 @@ TEST(BadInputContext, NoSuchDevice) {
   EXPECT_EQ(context, kUntouched);
   int32_t cuda_devices = -1;
   ASSERT_GSC_OK(gsc_device_get_count(GSC_DEVICE_CUDA, &cuda_devices));
-  options = GSC_CONTEXT_OPTIONS_INIT;
   options.device_type = GSC_DEVICE_CUDA;
   options.device_index = cuda_devices;
   expect_context_refused(options, GSC_ERROR_UNAVAILABLE, "CUDA");
@@ -90,7 +89,7 @@ TEST(BadInputContext, DeviceQueries) {
   EXPECT_INVALID(gsc_device_get_info(GSC_DEVICE_CPU, 0, nullptr), "out_info");
   EXPECT_INVALID(gsc_device_get_info(42, 0, &info), "device_type");
   EXPECT_GSC_ERROR(gsc_device_get_info(GSC_DEVICE_CPU, 1, &info), GSC_ERROR_UNAVAILABLE, "device");
-  EXPECT_EQ(std::memcmp(&info, &before, sizeof info), 0);
+  EXPECT_TRUE(same_bytes(info, before));
   ASSERT_GSC_OK(gsc_device_get_info(GSC_DEVICE_CPU, 0, &info));
   EXPECT_EQ(info.device_type, GSC_DEVICE_CPU);
   EXPECT_GE(info.units, 1);

@@ -20,8 +20,8 @@ class BadInputList : public ::testing::Test {
   void expect_refused_at_each_index(Spoil &&spoil, const char *field = "") {
     for (const int64_t i : {int64_t{0}, int64_t{2}, kCount - 1}) {
       std::vector<gsc_tensor> tensors = tensors_;
-      spoil(tensors[static_cast<size_t>(i)]);
-      gsc_tensor_list *const untouched = reinterpret_cast<gsc_tensor_list *>(uintptr_t{0x10});
+      spoil(tensors[i]);
+      auto *const untouched = reinterpret_cast<gsc_tensor_list *>(uintptr_t{0x10});
       gsc_tensor_list *list = untouched;
       const std::string name = text("tensors[", i, "]", field);
       EXPECT_INVALID(gsc_tensor_list_create(context_, tensors.data(), kCount, nullptr, &list), name.c_str());
@@ -70,22 +70,14 @@ TEST_F(BadInputList, FieldsOfATensor) {
 }
 
 TEST_F(BadInputList, Misaligned) {
-  for (const int64_t shift : {1, 2, 3}) {
-    expect_refused_at_each_index([shift](gsc_tensor &t) {
+  for (const auto &[shift, dtype] :
+       {std::pair(1, GSC_FP32), {2, GSC_FP32}, {3, GSC_FP32}, {4, GSC_FP64}, {1, GSC_BF16}}) {
+    expect_refused_at_each_index([shift = shift, dtype = dtype](gsc_tensor &t) {
       t.data = static_cast<unsigned char *>(t.data) + shift;
       t.count = 4;
+      t.dtype = dtype;
     });
   }
-  expect_refused_at_each_index([](gsc_tensor &t) {
-    t.data = static_cast<unsigned char *>(t.data) + 4;
-    t.count = 4;
-    t.dtype = GSC_FP64;
-  });
-  expect_refused_at_each_index([](gsc_tensor &t) {
-    t.data = static_cast<unsigned char *>(t.data) + 1;
-    t.count = 4;
-    t.dtype = GSC_BF16;
-  });
 }
 
 TEST_F(BadInputList, Overlap) {
@@ -161,7 +153,7 @@ TEST_F(BadInputList, Getters) {
 /// A message is read as UTF-8, so a long name must not be cut inside a character.
 TEST_F(BadInputList, MessagesCutLongNamesBetweenCharacters) {
   for (const int ascii : {0, 1, 2}) {
-    std::string name(static_cast<size_t>(ascii), 'x');
+    std::string name(ascii, 'x');
     for (int i = 0; i < 70; ++i) name += "\xe2\x82\xac";  // the Euro sign
     const char *names[kCount] = {nullptr, name.c_str()};
     std::vector<gsc_tensor> tensors = tensors_;
@@ -194,7 +186,7 @@ TEST_F(BadInputList, SetPointersIsAllOrNothing) {
     for (int64_t i = 0; i < kCount; ++i) {
       gsc_tensor tensor;
       ASSERT_GSC_OK(gsc_tensor_list_get_tensor(list, i, &tensor));
-      EXPECT_EQ(tensor.data, tensors_[static_cast<size_t>(i)].data);
+      EXPECT_EQ(tensor.data, tensors_[i].data);
     }
   };
   EXPECT_INVALID(gsc_tensor_list_set_pointers(nullptr, data.data(), kCount, nullptr), "list");
@@ -205,12 +197,11 @@ TEST_F(BadInputList, SetPointersIsAllOrNothing) {
   bad[4] = nullptr;
   expect_refused(bad.data(), kCount, "data[4] is NULL");
   EXPECT_STREQ(last_error().field, "") << "an array of addresses has no fields";
-  bad = data;
-  bad[3] = static_cast<unsigned char *>(data[3]) + 2;
-  expect_refused(bad.data(), kCount, "[3]");
-  bad = data;
-  bad[3] = data[1];
-  expect_refused(bad.data(), kCount, "[3]");
+  for (void *const third : {static_cast<void *>(static_cast<unsigned char *>(data[3]) + 2), data[1]}) {
+    bad = data;
+    bad[3] = third;
+    expect_refused(bad.data(), kCount, "[3]");
+  }
   ASSERT_GSC_OK(gsc_tensor_list_set_pointers(list, data.data(), kCount, nullptr));
   gsc_tensor tensor;
   ASSERT_GSC_OK(gsc_tensor_list_get_tensor(list, 4, &tensor));
@@ -234,21 +225,17 @@ TEST(BadInputRecommend, Arguments) {
   histogram[100] = 1;
   float scale = -7.0f;
   double flushed = -7.0;
-  const auto expect_refused = [&](const int64_t *h, int64_t bins, float current, int32_t dtype, const char *word) {
-    EXPECT_INVALID(gsc_histogram_recommend_scale(h, bins, current, dtype, &scale, &flushed), word);
+  const auto expect_refused = [&](float current, int32_t dtype, const char *word, int64_t bins = GSC_EXPONENT_BINS) {
+    EXPECT_INVALID(gsc_histogram_recommend_scale(histogram.data(), bins, current, dtype, &scale, &flushed), word);
   };
-  const float inf = std::numeric_limits<float>::infinity();
-  expect_refused(nullptr, GSC_EXPONENT_BINS, 1.0f, GSC_FP16, "histogram");
-  expect_refused(histogram.data(), GSC_EXPONENT_BINS - 1, 1.0f, GSC_FP16, "bins");
-  expect_refused(histogram.data(), GSC_EXPONENT_BINS, 0.0f, GSC_FP16, "current_scale");
-  expect_refused(histogram.data(), GSC_EXPONENT_BINS, -1.0f, GSC_FP16, "current_scale");
-  expect_refused(histogram.data(), GSC_EXPONENT_BINS, inf, GSC_FP16, "current_scale");
-  expect_refused(histogram.data(), GSC_EXPONENT_BINS, std::nanf(""), GSC_FP16, "current_scale");
-  expect_refused(histogram.data(), GSC_EXPONENT_BINS, 1.0f, 0, "dtype");
-  expect_refused(histogram.data(), GSC_EXPONENT_BINS, 1.0f, GSC_FP64,
-                 "dtype is 4; it must be GSC_FP16, GSC_BF16 or GSC_FP32");
+  EXPECT_INVALID(gsc_histogram_recommend_scale(nullptr, GSC_EXPONENT_BINS, 1.0f, GSC_FP16, &scale, &flushed),
+                 "histogram");
+  expect_refused(1.0f, GSC_FP16, "bins", GSC_EXPONENT_BINS - 1);
+  for (const double current : {0.0, -1.0, kInf, kNan}) expect_refused(current, GSC_FP16, "current_scale");
+  expect_refused(1.0f, 0, "dtype");
+  expect_refused(1.0f, GSC_FP64, "dtype is 4; it must be GSC_FP16, GSC_BF16 or GSC_FP32");
   histogram[3] = -1;
-  expect_refused(histogram.data(), GSC_EXPONENT_BINS, 1.0f, GSC_FP16, "histogram");
+  expect_refused(1.0f, GSC_FP16, "histogram");
   histogram[3] = 0;
   EXPECT_INVALID(gsc_histogram_recommend_scale(histogram.data(), GSC_EXPONENT_BINS, 1.0f, GSC_FP16, nullptr, &flushed),
                  "out_scale");

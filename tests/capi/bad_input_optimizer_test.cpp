@@ -16,14 +16,12 @@ class BadInputOptimizer : public ::testing::Test {
         params_(make_list(context_, param_buffers_)),
         grads_(make_list(context_, grad_buffers_)) {}
 
-  void expect_refused(const gsc_optimizer_options *options, gsc_tensor_list *params, gsc_tensor_list *grads,
-                      gsc_tensor_list *copy, const std::vector<gsc_tensor_list *> &state,
-                      std::initializer_list<const char *> words) {
-    gsc_optimizer *const untouched = reinterpret_cast<gsc_optimizer *>(uintptr_t{0x10});
+  void expect_refused(gsc_tensor_list *params, gsc_tensor_list *grads, gsc_tensor_list *copy,
+                      const std::vector<gsc_tensor_list *> &state, std::initializer_list<const char *> words) {
+    auto *const untouched = reinterpret_cast<gsc_optimizer *>(uintptr_t{0x10});
     gsc_optimizer *optimizer = untouched;
-    const gsc_status status =
-        gsc_optimizer_create(context_, options, params, grads, copy, state.empty() ? nullptr : state.data(),
-                             static_cast<int32_t>(state.size()), &optimizer);
+    const gsc_status status = gsc_optimizer_create(
+        context_, nullptr, params, grads, copy, state.empty() ? nullptr : state.data(), std::ssize(state), &optimizer);
     EXPECT_TRUE(is_error(status, GSC_ERROR_INVALID_ARGUMENT, words));
     EXPECT_EQ(optimizer, untouched);
   }
@@ -45,62 +43,52 @@ TEST_F(BadInputOptimizer, CreateArguments) {
                    text("is ", count, "; it must be in 0..5").c_str());
   }
   EXPECT_EQ(out, nullptr);
-  expect_refused(nullptr, nullptr, grads_, nullptr, {}, {"params"});
-  expect_refused(nullptr, params_, nullptr, nullptr, {}, {"grads"});
+  expect_refused(nullptr, grads_, nullptr, {}, {"params"});
+  expect_refused(params_, nullptr, nullptr, {}, {"grads"});
 }
 
 TEST_F(BadInputOptimizer, LengthsAndCounts) {
-  std::vector<Buffer> shorter = make_buffers(GSC_FP16, {4, 8});
-  std::vector<Buffer> uneven = make_buffers(GSC_FP16, {4, 7, 4});
-  const List short_list = make_list(context_, shorter);
-  const List uneven_list = make_list(context_, uneven);
-  expect_refused(nullptr, params_, short_list, nullptr, {}, {"grads"});
-  expect_refused(nullptr, params_, uneven_list, nullptr, {}, {"grads", "[1]"});
-  expect_refused(nullptr, params_, grads_, short_list, {}, {"model_copy"});
-  expect_refused(nullptr, params_, grads_, uneven_list, {}, {"model_copy", "[1]"});
+  std::vector<Buffer> shorter = make_buffers(GSC_FP16, {4, 8}), uneven = make_buffers(GSC_FP16, {4, 7, 4});
+  const List short_list = make_list(context_, shorter), uneven_list = make_list(context_, uneven);
+  expect_refused(params_, short_list, nullptr, {}, {"grads"});
+  expect_refused(params_, uneven_list, nullptr, {}, {"grads", "[1]"});
+  expect_refused(params_, grads_, short_list, {}, {"model_copy"});
+  expect_refused(params_, grads_, uneven_list, {}, {"model_copy", "[1]"});
 }
 
 TEST_F(BadInputOptimizer, State) {
-  std::vector<Buffer> first = make_buffers(GSC_FP32, {4, 8, 4});
-  std::vector<Buffer> second = make_buffers(GSC_FP32, {4, 8, 4});
-  std::vector<Buffer> third = make_buffers(GSC_FP32, {4, 8, 4});
-  std::vector<Buffer> narrow = make_buffers(GSC_FP16, {4, 8, 4});
-  std::vector<Buffer> uneven = make_buffers(GSC_FP32, {4, 8, 5});
+  const auto fp32 = [] { return make_buffers(GSC_FP32, {4, 8, 4}); };
+  std::vector<Buffer> first = fp32(), second = fp32(), third = fp32(), narrow = make_buffers(GSC_FP16, {4, 8, 4}),
+                      uneven = make_buffers(GSC_FP32, {4, 8, 5});
   const List a = make_list(context_, first), b = make_list(context_, second), c = make_list(context_, third);
   const List wrong_dtype = make_list(context_, narrow), wrong_count = make_list(context_, uneven);
-  gsc_tensor_list *const p = params_;
-  gsc_tensor_list *const g = grads_;
-  expect_refused(nullptr, p, g, nullptr, {a}, {"state"});
-  expect_refused(nullptr, p, g, nullptr, {a, b, c}, {"state"});
-  expect_refused(nullptr, p, g, nullptr, {a, nullptr}, {"state[1]"});
-  expect_refused(nullptr, p, g, nullptr, {a, wrong_dtype}, {"state[1]", "[0]"});
-  expect_refused(nullptr, p, g, nullptr, {wrong_count, b}, {"state[0]", "[2]"});
-  expect_refused(nullptr, p, g, nullptr, {a, a}, {"state[1]", "overlap"});
+  expect_refused(params_, grads_, nullptr, {a}, {"state"});
+  expect_refused(params_, grads_, nullptr, {a, b, c}, {"state"});
+  expect_refused(params_, grads_, nullptr, {a, nullptr}, {"state[1]"});
+  expect_refused(params_, grads_, nullptr, {a, wrong_dtype}, {"state[1]", "[0]"});
+  expect_refused(params_, grads_, nullptr, {wrong_count, b}, {"state[0]", "[2]"});
+  expect_refused(params_, grads_, nullptr, {a, a}, {"state[1]", "overlap"});
 }
 
 TEST_F(BadInputOptimizer, OverlapBetweenLists) {
-  std::vector<gsc_tensor> tensors = tensors_of(grad_buffers_);
+  std::vector<gsc_tensor> tensors = tensors_of(grad_buffers_), small = tensors_of(param_buffers_);
   tensors[2].data = static_cast<uint16_t *>(param_buffers_[1].data()) + 15;
   tensors[2].count = 1;
-  std::vector<gsc_tensor> small = tensors_of(param_buffers_);
   small[2].count = 1;
-  const List grads = make_list(context_, tensors);
-  const List params = make_list(context_, small);
-  expect_refused(nullptr, params, grads, nullptr, {}, {"grads", "[2]", "overlap"});
-  expect_refused(nullptr, params_, params_, nullptr, {}, {"overlap"});
-  expect_refused(nullptr, params_, grads_, grads_, {}, {"model_copy", "overlap"});
+  const List grads = make_list(context_, tensors), params = make_list(context_, small);
+  expect_refused(params, grads, nullptr, {}, {"grads", "[2]", "overlap"});
+  expect_refused(params_, params_, nullptr, {}, {"overlap"});
+  expect_refused(params_, grads_, grads_, {}, {"model_copy", "overlap"});
 }
 
 TEST_F(BadInputOptimizer, ForeignContext) {
   const Context other = make_context();
-  std::vector<Buffer> buffers = make_buffers(GSC_FP32, {4, 8, 4});
-  std::vector<Buffer> more = make_buffers(GSC_FP32, {4, 8, 4});
-  const List foreign = make_list(other, buffers);
-  const List own = make_list(context_, more);
-  expect_refused(nullptr, foreign, grads_, nullptr, {}, {"params", "context"});
-  expect_refused(nullptr, params_, foreign, nullptr, {}, {"grads", "context"});
-  expect_refused(nullptr, params_, grads_, foreign, {}, {"model_copy", "context"});
-  expect_refused(nullptr, params_, grads_, nullptr, {own, foreign}, {"state[1]", "context"});
+  std::vector<Buffer> buffers = make_buffers(GSC_FP32, {4, 8, 4}), more = make_buffers(GSC_FP32, {4, 8, 4});
+  const List foreign = make_list(other, buffers), own = make_list(context_, more);
+  expect_refused(foreign, grads_, nullptr, {}, {"params", "context"});
+  expect_refused(params_, foreign, nullptr, {}, {"grads", "context"});
+  expect_refused(params_, grads_, foreign, {}, {"model_copy", "context"});
+  expect_refused(params_, grads_, nullptr, {own, foreign}, {"state[1]", "context"});
 }
 
 TEST_F(BadInputOptimizer, Groups) {
@@ -140,14 +128,14 @@ TEST_F(BadInputOptimizer, WhatMustStay) {
   gsc_optimizer_options options = optimizer_options(GSC_SGD);
   options.momentum = 0.9;
   const Optimizer optimizer = make_optimizer(context_, options, params_, grads_);
-  const auto expect_bad = [&](const char *word, const std::function<void(gsc_optimizer_options &)> &spoil) {
+  const auto expect_bad = [&](const char *word, void (*spoil)(gsc_optimizer_options &)) {
     gsc_optimizer_options changed = options;
     spoil(changed);
     EXPECT_INVALID(gsc_optimizer_set_options(optimizer, 0, &changed, nullptr), word);
   };
-  expect_bad("momentum", [](gsc_optimizer_options &o) { o.momentum = 0.0; });
-  expect_bad("flags", [](gsc_optimizer_options &o) { o.flags = GSC_OPTIMIZER_MAXIMIZE; });
-  expect_bad("kind", [](gsc_optimizer_options &o) { o.kind = GSC_LION; });
+  expect_bad("momentum", [](auto &o) { o.momentum = 0.0; });
+  expect_bad("flags", [](auto &o) { o.flags = GSC_OPTIMIZER_MAXIMIZE; });
+  expect_bad("kind", [](auto &o) { o.kind = GSC_LION; });
 }
 
 /// A buffer without momentum holds no average: PyTorch would restart it.

@@ -5,7 +5,6 @@
 // bytes in a transcript; the transcripts must be equal.
 #include <algorithm>
 #include <map>
-#include <thread>
 
 #include "tests/support/state_slots.h"
 #include "tests/support/trainer.h"
@@ -21,7 +20,7 @@ uint64_t hash_of(const void *bytes, int64_t size) {
   const unsigned char *at = static_cast<const unsigned char *>(bytes);
   for (; size > 0; at += 8, size -= 8) {
     uint64_t word = 0;
-    std::memcpy(&word, at, static_cast<size_t>(std::min<int64_t>(size, 8)));
+    std::memcpy(&word, at, std::min<int64_t>(size, 8));
     hash = (hash ^ word) * 0x9e3779b97f4a7c15ull;
     hash ^= hash >> 29;
   }
@@ -42,11 +41,11 @@ const std::vector<int32_t> kGradDtypes = {GSC_FP16, GSC_FP64, GSC_BF16, GSC_FP32
 /// Random buffers, made once for each dtype and seed: making them costs more than what is tested.
 std::vector<Buffer> random_buffers(const std::vector<int32_t> &dtypes, uint64_t seed, double magnitude,
                                    double factor = 1.0) {
-  static std::map<std::pair<std::vector<int32_t>, uint64_t>, std::vector<std::vector<unsigned char>>> cache;
-  std::vector<std::vector<unsigned char>> &images = cache[{dtypes, seed}];
+  static std::map<std::pair<std::vector<int32_t>, uint64_t>, std::vector<Image>> cache;
+  std::vector<Image> &images = cache[{dtypes, seed}];
   std::vector<Buffer> buffers;
   for (size_t i = 0; i < kCounts.size(); ++i) {
-    buffers.emplace_back(dtypes[i % dtypes.size()], kCounts[i], static_cast<int64_t>(seed % 3));
+    buffers.emplace_back(dtypes[i % dtypes.size()], kCounts[i], seed % 3);
   }
   if (images.empty()) {
     Random random(seed);
@@ -85,38 +84,37 @@ class Script {
   void record(const std::string &what, const void *bytes, int64_t size) {
     transcript_.emplace_back(what, hash_of(bytes, size));
   }
-  void record(const std::string &what, const std::vector<Buffer> &buffers) {
-    for (const Buffer &buffer : buffers) record(what, buffer.data(), buffer.bytes());
-  }
-  void record(const std::string &what, const std::vector<std::vector<unsigned char>> &images) {
-    for (const auto &image : images) record(what, image.data(), static_cast<int64_t>(image.size()));
+  void record(const std::string &what, const gsc_report &report) { record(what, &report, sizeof report); }
+  void record(const std::string &what, const std::vector<Buffer> &buffers) { record(what, images_of(buffers)); }
+  void record(const std::string &what, const std::vector<Image> &images) {
+    for (const auto &image : images) record(what, image.data(), std::ssize(image));
   }
 
   void stateless(int32_t dtype) {
     const std::string name = dtype_name(dtype);
     std::vector<Buffer> src = random_buffers({dtype}, 1, 4.0);
     const std::vector<gsc_tensor> s = tensors_of(src);
-    const int64_t count = static_cast<int64_t>(src.size());
+    const int64_t count = std::ssize(src);
     for (const int32_t other : kAllDtypes) {
       std::vector<Buffer> dst = random_buffers({other}, 2, 4.0);
       const std::vector<gsc_tensor> d = tensors_of(dst);
       const float factor = 1.3f;
-      EXPECT_GSC_OK(gsc_ops_axpby(context_.get(), 0.3, s.data(), 0.7, d.data(), count, nullptr));
+      EXPECT_GSC_OK(gsc_ops_axpby(context_, 0.3, s.data(), 0.7, d.data(), count, nullptr));
       record(text("axpby ", name), dst);
-      EXPECT_GSC_OK(gsc_ops_scale(context_.get(), s.data(), d.data(), count, &factor, nullptr));
+      EXPECT_GSC_OK(gsc_ops_scale(context_, s.data(), d.data(), count, &factor, nullptr));
       record(text("scale ", name), dst);
-      EXPECT_GSC_OK(gsc_ops_cast(context_.get(), s.data(), d.data(), count, nullptr));
+      EXPECT_GSC_OK(gsc_ops_cast(context_, s.data(), d.data(), count, nullptr));
       record(text("cast ", name), dst);
     }
     const float inverse = 1.0f / 3.0f;
     float found_inf = 0.0f;
-    EXPECT_GSC_OK(gsc_ops_unscale_check(context_.get(), s.data(), count, &found_inf, &inverse, nullptr));
+    EXPECT_GSC_OK(gsc_ops_unscale_check(context_, s.data(), count, &found_inf, &inverse, nullptr));
     record(text("unscale_check ", name), src);
   }
 
   void norms_and_diagnosis(int32_t dtype) {
     std::vector<Buffer> buffers = random_buffers({dtype}, 5, 4.0);
-    const int64_t count = static_cast<int64_t>(buffers.size());
+    const int64_t count = std::ssize(buffers);
     const List list = make_list(context_, buffers);
     const Scaler scaler = make_scaler(context_, 3.0f);
     for (const bool overflow : {false, true}) {
@@ -126,27 +124,25 @@ class Script {
       }
       for (const int32_t type : {GSC_NORM_L2, GSC_NORM_INF}) {
         double norms[8] = {};
-        EXPECT_GSC_OK(gsc_ops_norm(context_.get(), tensors_of(buffers).data(), count, type, norms, norms + 1, nullptr));
+        EXPECT_GSC_OK(gsc_ops_norm(context_, tensors_of(buffers).data(), count, type, norms, norms + 1, nullptr));
         record(text("norm ", type), norms, sizeof norms);
       }
       std::vector<gsc_tensor_diagnosis> diagnosis(buffers.size());
       std::vector<int64_t> histogram(buffers.size() * GSC_EXPONENT_BINS);
-      EXPECT_GSC_OK(gsc_tensor_list_diagnose_sync(list.get(), diagnosis.data(), histogram.data(), count, nullptr));
-      record("diagnosis", diagnosis.data(), static_cast<int64_t>(diagnosis.size() * sizeof diagnosis[0]));
-      record("histogram", histogram.data(), static_cast<int64_t>(histogram.size() * sizeof histogram[0]));
-      EXPECT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
-      const gsc_report report = report_of(scaler, list.get());
-      record("check", &report, sizeof report);
-      EXPECT_GSC_OK(gsc_scaler_discard(scaler.get(), nullptr));
+      EXPECT_GSC_OK(gsc_tensor_list_diagnose_sync(list, diagnosis.data(), histogram.data(), count, nullptr));
+      record("diagnosis", diagnosis.data(), diagnosis.size() * sizeof diagnosis[0]);
+      record("histogram", histogram.data(), histogram.size() * sizeof histogram[0]);
+      EXPECT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
+      record("check", report_of(scaler, list));
+      EXPECT_GSC_OK(gsc_scaler_discard(scaler, nullptr));
     }
     std::vector<Buffer> grads = random_buffers({dtype}, 6, 4.0);
     const List fresh = make_list(context_, grads);
-    EXPECT_GSC_OK(gsc_scaler_unscale(scaler.get(), fresh.get(), nullptr));
-    const gsc_report report = report_of(scaler, fresh.get());
-    record("unscale report", &report, sizeof report);
+    EXPECT_GSC_OK(gsc_scaler_unscale(scaler, fresh, nullptr));
+    record("unscale report", report_of(scaler, fresh));
     record("unscale", grads);
-    EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), fresh.get(), 1.0, GSC_NORM_L2, nullptr));
-    EXPECT_GSC_OK(gsc_scaler_clip_grad_value(scaler.get(), fresh.get(), 0.002, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, fresh, 1.0, GSC_NORM_L2, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_clip_grad_value(scaler, fresh, 0.002, nullptr));
     record("clip", grads);
   }
 
@@ -171,23 +167,22 @@ class Script {
       const std::vector<Buffer> grads = random_buffers(kGradDtypes, 10 + step, 1.0, 300.0);
       for (size_t i = 0; i < grads.size(); ++i) trainer.grads()[i].restore(grads[i].image());
       if (step == 1) trainer.grads()[0].set(kCounts[0] - 1, kInf);
-      EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), trainer.grad_list(), 5.0, GSC_NORM_L2, nullptr));
-      EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr));
+      EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, trainer.grad_list(), 5.0, GSC_NORM_L2, nullptr));
+      EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler, trainer, nullptr));
     }
     EXPECT_TRUE(trainer.guards_intact());
     const Snapshot snapshot = trainer.snapshot();
     const std::string name =
         text("kind ", kind, " ", dtype_name(param_dtype), " state ", state_format, " master ", master_format);
     record(text(name, " params"), snapshot.params);
-    const std::vector<unsigned char> state = Slots(trainer.optimizer()).image();
-    record(text(name, " state"), state.data(), static_cast<int64_t>(state.size()));
+    const Image state = Slots(trainer.optimizer()).image();
+    record(text(name, " state"), state.data(), std::ssize(state));
     record(text(name, " model copy"), snapshot.copies);
     record(text(name, " grads"), snapshot.grads);
     int64_t unchanged = -1;
-    EXPECT_GSC_OK(gsc_optimizer_get_unchanged_sync(trainer.get(), &unchanged, nullptr));
+    EXPECT_GSC_OK(gsc_optimizer_get_unchanged_sync(trainer, &unchanged, nullptr));
     record(text(name, " unchanged"), &unchanged, sizeof unchanged);
-    const gsc_report report = report_of(scaler, trainer.grad_list());
-    record(text(name, " report"), &report, sizeof report);
+    record(text(name, " report"), report_of(scaler, trainer.grad_list()));
   }
 
   const Context &context_;
@@ -207,8 +202,7 @@ void print_digest(int32_t target, const Transcript &transcript) {
   const char *const names[] = {"best", "baseline", "avx2", "avx512", "neon_bf16"};
   std::vector<uint64_t> hashes;
   for (const auto &entry : transcript) hashes.push_back(entry.second);
-  std::printf("digest %016llx %s\n",
-              static_cast<unsigned long long>(hash_of(hashes.data(), static_cast<int64_t>(8 * hashes.size()))),
+  std::printf("digest %016llx %s\n", static_cast<unsigned long long>(hash_of(hashes.data(), 8 * hashes.size())),
               names[target]);
 }
 
@@ -251,13 +245,13 @@ void plant_special(Trainer &trainer) {
     const int64_t count = trainer.params()[t].count();
     for (size_t slot = 0; slot < slots.slots.size(); ++slot) {
       const gsc_tensor &codes = slots.slots[slot][t];
-      const auto width = static_cast<size_t>(gsc::dtype_bytes(codes.dtype));
+      const int64_t width = gsc::dtype_bytes(codes.dtype);
       auto *const bytes = static_cast<unsigned char *>(codes.data);
       const std::map<int32_t, uint16_t> nans = {
           {GSC_FP8_E4M3, 0x7f}, {GSC_UFP8_E4M4, 0xff}, {GSC_BF16, 0x7fff}, {GSC_UFP16_E5M11, 0xffff}};
-      if (nans.count(codes.dtype) == 0) continue;  // remainders
-      for (int64_t i = 97 * static_cast<int64_t>(slot); i < count; i += 97 * 4) {
-        std::memcpy(bytes + static_cast<size_t>(i) * width, &nans.at(codes.dtype), width);
+      if (!nans.contains(codes.dtype)) continue;  // remainders
+      for (int64_t i = 97 * slot; i < count; i += 97 * 4) {
+        std::memcpy(bytes + i * width, &nans.at(codes.dtype), width);
       }
       if (codes.scale == nullptr || count <= 64) continue;
       static_cast<uint8_t *>(const_cast<void *>(codes.scale))[1] = 0;
@@ -275,7 +269,7 @@ TEST(Bits, StepsInRegistersOfEveryInstructionSet) {
   // Both moments to nearest, the second alone stochastic in 8 bits, both in 8 bits, and the second in 16 bits too.
   constexpr Betas kBetas[] = {{0.5, 0.8}, {0.9, 0.999}, {0.95, 0.999}, {0.9, 0.9999}};
   const auto images = [](const Context &context, int32_t state, int32_t master, int32_t dtype, const Betas &betas) {
-    std::vector<std::vector<unsigned char>> result;
+    std::vector<Image> result;
     for (const int32_t kind : {GSC_SGD, GSC_ADAM, GSC_ADAMW, GSC_LION}) {
       gsc_optimizer_options options = adamw(state, master);
       options.kind = kind;
@@ -321,24 +315,20 @@ TEST(Bits, StepsInRegistersOfEveryInstructionSet) {
   }
 }
 
-using ParallelFor = gsc_parallel_for_fn;
-
 TEST(Bits, TheCallersParallelFor) {
-  const ParallelFor forward = [](void *user, int32_t count, gsc_task_fn body, void *argument) {
+  const gsc_parallel_for_fn forward = [](void *user, int32_t count, gsc_task_fn body, void *argument) {
     ++*static_cast<int *>(user);
     for (int32_t i = 0; i < count; ++i) body(argument, i);
   };
-  const ParallelFor backward = [](void *user, int32_t count, gsc_task_fn body, void *argument) {
+  const gsc_parallel_for_fn backward = [](void *user, int32_t count, gsc_task_fn body, void *argument) {
     ++*static_cast<int *>(user);
     for (int32_t i = count - 1; i >= 0; --i) body(argument, i);
   };
-  const ParallelFor threaded = [](void *user, int32_t count, gsc_task_fn body, void *argument) {
+  const gsc_parallel_for_fn threaded = [](void *user, int32_t count, gsc_task_fn body, void *argument) {
     ++*static_cast<int *>(user);
-    std::vector<std::thread> threads;
-    for (int32_t i = 0; i < count; ++i) threads.emplace_back(body, argument, i);
-    for (std::thread &thread : threads) thread.join();
+    on_threads(count, [=](int32_t i) { body(argument, i); });
   };
-  for (const ParallelFor parallel_for : {forward, backward, threaded}) {
+  for (const gsc_parallel_for_fn parallel_for : {forward, backward, threaded}) {
     for (const int32_t pieces : kPieces) {
       int calls = 0;
       const Context context = make_context(parallel_for, &calls, pieces);

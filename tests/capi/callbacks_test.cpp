@@ -63,7 +63,7 @@ TEST(Callbacks, AReducerCannotUseTheObjectsOfItsCall) {
                 gsc_optimizer_step(o, nullptr),
                 gsc_optimizer_zero_grads(o, nullptr),
                 gsc_optimizer_set_steps(o, 9, 9, nullptr),
-                gsc_optimizer_save_sync(o, saved.data(), static_cast<int64_t>(saved.size()), nullptr),
+                gsc_optimizer_save_sync(o, saved.data(), std::ssize(saved), nullptr),
                 gsc_tensor_list_set_pointers(g, data, 2, nullptr)};
     EXPECT_BAD_STATE(gsc_scaler_discard(s, g), "scaler is in use", "callbacks");
     EXPECT_EQ(scale_of(scaler), 4.0f) << "looking is allowed";
@@ -81,8 +81,7 @@ TEST(Callbacks, AReducerCannotUseTheObjectsOfItsCall) {
   EXPECT_EQ(statuses.size(), 20u);
   for (size_t i = 0; i < statuses.size(); ++i) EXPECT_EQ(statuses[i], GSC_ERROR_BAD_STATE) << i;
   EXPECT_TRUE(trainer.snapshot().same_with_grads(plain.snapshot()));
-  const gsc_scaler_state a = state_of(scaler), b = state_of(other);
-  EXPECT_EQ(std::memcmp(&a, &b, sizeof a), 0);
+  EXPECT_TRUE(same_bytes(state_of(scaler), state_of(other)));
 }
 
 /// What is destroyed in a callback goes when the call returns.
@@ -122,8 +121,10 @@ struct Jobs {
   int32_t regions = 0;
 
   Jobs(Way w) : way(w) {}
-  ~Jobs() {
+  ~Jobs() { join(); }
+  void join() {
     for (std::thread &thread : late) thread.join();
+    late.clear();
   }
   static void run(void *user, int32_t count, gsc_task_fn body, void *argument) {
     auto *self = static_cast<Jobs *>(user);
@@ -199,8 +200,7 @@ TEST(ParallelFor, ThatBreaksItsContractIsFoundOutAndDoesNoHarm) {
     }
     EXPECT_GSC_OK(gsc_scaler_update(scaler, nullptr)) << "the list is stepped";
     EXPECT_TRUE(trainer.snapshot().same_with_grads(expected.snapshot()));
-    for (std::thread &thread : jobs.late) thread.join();
-    jobs.late.clear();
+    jobs.join();
     EXPECT_TRUE(trainer.snapshot().same_with_grads(expected.snapshot())) << "what comes late does nothing";
   }
 }
@@ -240,7 +240,7 @@ TEST(ParallelFor, OperationsNest) {
 }
 
 /// Large lists on a context whose job system runs `jobs.inside` in the midst of a call.
-struct InAJob : public ::testing::Test {
+struct InAJob : public testing::Test {
   Jobs jobs{Jobs::kRight};
   Context context = jobs.context();
   Buffer params{GSC_FP32, 300000}, grads{GSC_FP32, 300000};

@@ -14,7 +14,7 @@ namespace {
 
 class CheckEach : public ::testing::TestWithParam<int32_t> {};
 INSTANTIATE_TEST_SUITE_P(All, CheckEach, ::testing::ValuesIn(kAllDtypes),
-                         [](const auto &info) { return std::string(dtype_name(info.param)); });
+                         [](const auto &info) { return dtype_name(info.param); });
 
 TEST_P(CheckEach, RangesInAnyOrderEqualOneCheck) {
   const Context context = make_context(2);
@@ -37,15 +37,13 @@ TEST_P(CheckEach, RangesInAnyOrderEqualOneCheck) {
         ASSERT_GSC_OK(gsc_scaler_check_range(scaler, parts, order[i], order[i + 1], nullptr));
       }
       const gsc_report report = report_of(scaler, parts);
-      EXPECT_EQ(std::memcmp(&report, &expected, sizeof report), 0)
-          << "norm " << report.grad_norm << " and " << expected.grad_norm;
+      EXPECT_TRUE(same_bytes(report, expected)) << "norm " << report.grad_norm << " and " << expected.grad_norm;
       ASSERT_GSC_OK(gsc_scaler_discard(scaler, parts));
     }
     // A part by range, the rest by check.
     ASSERT_GSC_OK(gsc_scaler_check_range(scaler, parts, 4, 2, nullptr));
     ASSERT_GSC_OK(gsc_scaler_check(scaler, parts, nullptr));
-    const gsc_report report = report_of(scaler, parts);
-    EXPECT_EQ(std::memcmp(&report, &expected, sizeof report), 0);
+    EXPECT_TRUE(same_bytes(report_of(scaler, parts), expected));
   }
 }
 
@@ -79,7 +77,7 @@ Totals totals_of(const std::vector<Buffer> &buffers, double inverse) {
       }
       ++(std::isnan(value) ? r.nan_count : r.inf_count);
       if (r.first_tensor >= 0) continue;
-      r.first_tensor = static_cast<int64_t>(t);
+      r.first_tensor = t;
       r.first_element = i;
     }
   }
@@ -118,7 +116,7 @@ TEST_P(CheckMany, ChunksAndLists) {
   for (int round = 0; round < 20; ++round) {
     SCOPED_TRACE(text("round ", round));
     const Scaler scaler = make_scaler(context, kScale);
-    const auto list_count = static_cast<size_t>(1 + random.below(4));
+    const size_t list_count = 1 + random.below(4);
     std::vector<std::vector<Buffer>> buffers(list_count);
     std::vector<List> lists;
     std::vector<Totals> totals;
@@ -128,7 +126,7 @@ TEST_P(CheckMany, ChunksAndLists) {
         list.push_back(planted_buffer(random, kAllDtypes[random.below(4)], round % 3 != 0));
       }
       lists.push_back(make_list(context, list));
-      totals.push_back(totals_of(list, 1.0 / static_cast<double>(kScale)));
+      totals.push_back(totals_of(list, 1.0 / kScale));
       all.add(totals.back());
     }
     for (const List &list : lists) {
@@ -170,8 +168,8 @@ struct Result {
 Result norms_of(const Context &context, std::vector<Buffer> &buffers, int32_t type) {
   Result result;
   result.each.assign(buffers.size(), -1.0);
-  EXPECT_GSC_OK(gsc_ops_norm(context, tensors_of(buffers).data(), static_cast<int64_t>(buffers.size()), type,
-                             &result.total, result.each.data(), nullptr));
+  EXPECT_GSC_OK(gsc_ops_norm(context, tensors_of(buffers).data(), std::ssize(buffers), type, &result.total,
+                             result.each.data(), nullptr));
   return result;
 }
 
@@ -200,7 +198,7 @@ class Norm : public ::testing::TestWithParam<int32_t> {
   Context context_ = make_context(2);
 };
 INSTANTIATE_TEST_SUITE_P(All, Norm, ::testing::ValuesIn(kAllDtypes),
-                         [](const auto &info) { return std::string(dtype_name(info.param)); });
+                         [](const auto &info) { return dtype_name(info.param); });
 
 TEST_P(Norm, ManyChunks) {
   Random random(33);
@@ -242,8 +240,7 @@ TEST(CheckEmpty, ListsAndTensorsWithoutElements) {
   const Context context = make_context();
   const Scaler scaler = make_scaler(context, 4.0f);
   for (const std::vector<gsc_tensor> &tensors :
-       {std::vector<gsc_tensor>{},
-        std::vector<gsc_tensor>{GSC_TENSOR_INIT(nullptr, 0, GSC_FP16), GSC_TENSOR_INIT(nullptr, 0, GSC_FP32)}}) {
+       {std::vector<gsc_tensor>{}, {GSC_TENSOR_INIT(nullptr, 0, GSC_FP16), GSC_TENSOR_INIT(nullptr, 0, GSC_FP32)}}) {
     const List list = make_list(context, tensors);
     ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
     const gsc_report report = report_of(scaler, list);

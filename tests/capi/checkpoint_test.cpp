@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Saved optimizers: the layout that docs/reference/abi.md describes, byte for byte, and damage that must not load.
+#include <cinttypes>
+
 #include "core/base/checksum.h"
 #include "tests/support/trainer.h"
 
@@ -8,20 +10,13 @@ namespace gsc_test {
 namespace {
 
 template <typename T>
-T at(const std::vector<unsigned char> &image, size_t offset) {
-  T value;
-  std::memcpy(&value, image.data() + offset, sizeof value);
-  return value;
+T at(const Image &image, size_t offset) {
+  return read_at<T>(image.data() + offset);
 }
 
-template <typename T>
-void put(std::vector<unsigned char> &image, size_t offset, T value) {
-  std::memcpy(image.data() + offset, &value, sizeof value);
-}
-
-void sign(std::vector<unsigned char> &image) {
+void sign(Image &image) {
   const size_t end = image.size() - 8;
-  put(image, end, gsc::checksum(image.data(), static_cast<int64_t>(end)));
+  write_at(image.data() + end, gsc::checksum(image.data(), end));
 }
 
 Trainer trained(const Context &context) {
@@ -33,11 +28,11 @@ Trainer trained(const Context &context) {
   }
   return trainer;
 }
+class Checkpoint : public OnCpu {};
 
-TEST(Checkpoint, HasTheLayoutThatIsDescribed) {
-  const Context context = make_context();
+TEST_F(Checkpoint, HasTheLayoutThatIsDescribed) {
   const Trainer trainer = trained(context);
-  const std::vector<unsigned char> image = saved_image(trainer);
+  const Image image = saved_image(trainer);
   ASSERT_EQ(image.size(), 56u + 2 * 16 + 2 * (3 + 5) * 4 + 8);
   EXPECT_EQ(std::memcmp(image.data(), "GSCOPT2\n", 8), 0);
   EXPECT_EQ(at<uint32_t>(image, 8), 0x01020304u);
@@ -47,7 +42,7 @@ TEST(Checkpoint, HasTheLayoutThatIsDescribed) {
   EXPECT_EQ(at<int64_t>(image, 24), 2);
   EXPECT_EQ(at<int64_t>(image, 32), 2);
   EXPECT_EQ(at<int64_t>(image, 40), 0);
-  EXPECT_EQ(at<int64_t>(image, 48), static_cast<int64_t>(image.size()));
+  EXPECT_EQ(at<int64_t>(image, 48), std::ssize(image));
   EXPECT_EQ(at<int64_t>(image, 56), 3);
   EXPECT_EQ(at<int64_t>(image, 64), GSC_FP32);
   EXPECT_EQ(at<int64_t>(image, 72), 5);
@@ -56,42 +51,37 @@ TEST(Checkpoint, HasTheLayoutThatIsDescribed) {
   for (int32_t slot = 0; slot < 2; ++slot) {
     for (size_t i = 0; i < 2; ++i) {
       const gsc_tensor tensor = trainer.state_tensor(slot, i);
-      const size_t bytes = static_cast<size_t>(tensor.count) * 4;
+      const size_t bytes = tensor.count * 4;
       EXPECT_EQ(std::memcmp(image.data() + offset, tensor.data, bytes), 0) << slot << " " << i;
       offset += bytes;
     }
   }
-  EXPECT_EQ(at<uint64_t>(image, offset), gsc::checksum(image.data(), static_cast<int64_t>(offset)));
+  EXPECT_EQ(at<uint64_t>(image, offset), gsc::checksum(image.data(), offset));
   EXPECT_EQ(offset + 8, image.size());
 }
 
 /// Of momentum buffers, whose last four bytes are a word alone.
-TEST(Checkpoint, HasAChecksumOfAnyLength) {
-  const Context context = make_context();
+TEST_F(Checkpoint, HasAChecksumOfAnyLength) {
   gsc_optimizer_options options = optimizer_options(GSC_SGD);
   options.momentum = 0.9;
   const Trainer trainer(context, {.options = options, .counts = {3}});
-  const std::vector<unsigned char> image = saved_image(trainer);
+  const Image image = saved_image(trainer);
   ASSERT_EQ(image.size(), 56u + 16 + 3 * 4 + 8);
-  EXPECT_EQ(at<uint64_t>(image, image.size() - 8), gsc::checksum(image.data(), static_cast<int64_t>(image.size()) - 8));
+  EXPECT_EQ(at<uint64_t>(image, image.size() - 8), gsc::checksum(image.data(), std::ssize(image) - 8));
 }
 
-TEST(Checkpoint, NoFlippedBitLoads) {
-  const Context context = make_context();
+TEST_F(Checkpoint, NoFlippedBitLoads) {
   const Trainer trainer = trained(context);
-  const std::vector<unsigned char> image = saved_image(trainer);
+  const Image image = saved_image(trainer);
   ASSERT_GSC_OK(gsc_optimizer_step(trainer, nullptr));
   const Snapshot before = trainer.snapshot();
   for (size_t bit = 0; bit < image.size() * 8; ++bit) {
-    std::vector<unsigned char> damaged = image;
+    Image damaged = image;
     damaged[bit / 8] = static_cast<unsigned char>(damaged[bit / 8] ^ (1u << (bit % 8)));
     ASSERT_EQ(load_image(trainer, damaged), GSC_ERROR_INVALID_ARGUMENT) << bit;
   }
   for (size_t size = 0; size < image.size(); ++size) {
-    ASSERT_EQ(load_image(trainer,
-                         std::vector<unsigned char>(image.begin(), image.begin() + static_cast<std::ptrdiff_t>(size))),
-              GSC_ERROR_INVALID_ARGUMENT)
-        << size;
+    ASSERT_EQ(load_image(trainer, Image(image.begin(), image.begin() + size)), GSC_ERROR_INVALID_ARGUMENT) << size;
   }
   EXPECT_TRUE(trainer.snapshot() == before);
   EXPECT_GSC_OK(load_image(trainer, image));
@@ -99,13 +89,12 @@ TEST(Checkpoint, NoFlippedBitLoads) {
 }
 
 /// Right checksums around wrong contents: what is refused then is refused for itself.
-TEST(Checkpoint, ForeignOnesAreNamed) {
-  const Context context = make_context();
+TEST_F(Checkpoint, ForeignOnesAreNamed) {
   const Trainer trainer = trained(context);
-  const std::vector<unsigned char> image = saved_image(trainer);
+  const Image image = saved_image(trainer);
   const auto refused = [&](size_t offset, auto value, const char *words) {
-    std::vector<unsigned char> foreign = image;
-    put(foreign, offset, value);
+    Image foreign = image;
+    write_at(foreign.data() + offset, value);
     sign(foreign);
     EXPECT_INVALID(load_image(trainer, foreign), words);
     EXPECT_STREQ(last_error().argument, "buffer");
@@ -119,18 +108,17 @@ TEST(Checkpoint, ForeignOnesAreNamed) {
   refused(40, (int64_t{1} << 53) + 1, "skipped");
   refused(56, int64_t{4}, "has 4 elements");
   refused(64, int64_t{GSC_FP64}, "dtype");
-  std::vector<unsigned char> longer = image;
+  Image longer = image;
   longer.push_back(0);
   EXPECT_INVALID(load_image(trainer, longer), "size is");
   EXPECT_INVALID(gsc_optimizer_load_sync(trainer, image.data(), -1, nullptr), "size is -1");
-  const auto size = static_cast<int64_t>(longer.size());
+  const auto size = std::ssize(longer);
   EXPECT_INVALID(gsc_optimizer_save_sync(trainer, longer.data(), size, nullptr), "size is");
   EXPECT_INVALID(gsc_optimizer_save_sync(trainer, longer.data(), size - 2, nullptr), "size is");
-  std::vector<unsigned char> edited = image;
-  put(edited, 88, 0.5f);
+  Image edited = image;
+  write_at(edited.data() + 88, 0.5f);
   char words[40];
-  const auto sum = static_cast<unsigned long long>(at<uint64_t>(edited, edited.size() - 8));
-  std::snprintf(words, sizeof words, "its checksum is %016llx", sum);
+  std::snprintf(words, sizeof words, "its checksum is %016" PRIx64, at<uint64_t>(edited, edited.size() - 8));
   EXPECT_INVALID(load_image(trainer, edited), words);
   sign(edited);
   EXPECT_GSC_OK(load_image(trainer, edited));

@@ -2,8 +2,6 @@
 //
 // Lists of several devices under one scaler, with CPU contexts as the devices: what only the scaler's device has, and
 // memory. That calls give what they give on one device is in tests/oracle.
-#include <new>
-
 #include "tests/support/trainer.h"
 
 namespace gsc_test {
@@ -16,7 +14,7 @@ TrainerSpec spec(int index) {
           .counts = {3, 1000 * (index + 1)},
           .grad_dtypes = {GSC_FP16},
           .copy_dtype = GSC_BF16,
-          .seed = static_cast<uint64_t>(index + 1)};
+          .seed = uint64_t(index + 1)};
 }
 
 /// A scaler on the first of `contexts` and a trainer on each; trainers beyond the last context share it.
@@ -25,8 +23,7 @@ struct Job {
     for (int i = 0; i < count; ++i) contexts.push_back(make_context());
     scaler = make_scaler(contexts[0], scaler_options(1024.0f, 2));
     for (int i = 0; i < kDevices; ++i) {
-      const auto device = static_cast<size_t>(std::min(i, count - 1));
-      trainers.push_back(std::make_unique<Trainer>(contexts[device], spec(i)));
+      trainers.push_back(std::make_unique<Trainer>(contexts[std::min(i, count - 1)], spec(i)));
     }
   }
   std::vector<Context> contexts;
@@ -89,20 +86,9 @@ TEST(Devices, TheLastScalerToTakeAListHasItsState) {
   EXPECT_BAD_STATE(report_status(job.scaler, away.grad_list()), "grads", "third");
 }
 
-bool is_out_of_memory = false;
-void *allocate_or_refuse(void *, int64_t bytes, int64_t alignment) {
-  if (is_out_of_memory) return nullptr;
-  return ::operator new(static_cast<size_t>(bytes), std::align_val_t(static_cast<size_t>(alignment)), std::nothrow);
-}
-
 TEST(Devices, AnAppliedStepDoesNotRunOutOfMemory) {
-  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.num_threads = 1;
-  options.allocate = allocate_or_refuse;
-  options.release = [](void *, void *memory, int64_t, int64_t alignment) {
-    ::operator delete(memory, std::align_val_t(static_cast<size_t>(alignment)));
-  };
-  const Context home = make_context(options);
+  HostMemory memory;
+  const Context home = make_context(memory.options());
   const Context there = make_context();
   Buffer params(GSC_FP32, 2), grads(GSC_FP32, 2);
   grads.fill(1.0);
@@ -110,46 +96,32 @@ TEST(Devices, AnAppliedStepDoesNotRunOutOfMemory) {
   const Optimizer optimizer = make_optimizer(there, sgd_options(), p, g);
   const Scaler scaler = make_scaler(home, disabled_options());
   ASSERT_GSC_OK(gsc_scaler_unscale(scaler, g, nullptr));
-  is_out_of_memory = true;
+  memory.refuses = true;
   EXPECT_GSC_OK(gsc_scaler_step(scaler, optimizer, nullptr));
-  is_out_of_memory = false;
   EXPECT_EQ(params.get(0), -1.0);
 }
 
 /// Lists that are rebuilt in every iteration would otherwise stay until the scaler is destroyed.
 TEST(Devices, ADisabledScalerLetsGoOfItsListsAtUpdate) {
-  int64_t live = 0;
-  gsc_context_options counting = GSC_CONTEXT_OPTIONS_INIT;
-  counting.num_threads = 1;
-  counting.allocate = [](void *user, int64_t bytes, int64_t alignment) {
-    ++*static_cast<int64_t *>(user);
-    return ::operator new(static_cast<size_t>(bytes), std::align_val_t(static_cast<size_t>(alignment)), std::nothrow);
-  };
-  counting.release = [](void *user, void *memory, int64_t, int64_t alignment) {
-    --*static_cast<int64_t *>(user);
-    ::operator delete(memory, std::align_val_t(static_cast<size_t>(alignment)));
-  };
-  counting.allocator_user = &live;
-  gsc_context *created = nullptr;
-  ASSERT_GSC_OK(gsc_context_create(&counting, &created));
-  const Context home = make_context(), there(created);
+  HostMemory memory;
+  const Context home = make_context(), there = make_context(memory.options());
   const Scaler scaler = make_scaler(home, disabled_options());
-  const int64_t before = live;
+  const int64_t before = memory.live;
   for (int iteration = 0; iteration < 3; ++iteration) {
     Buffer grads(GSC_FP32, 4);
     const List g = make_list(there, grads);
     ASSERT_GSC_OK(gsc_scaler_unscale(scaler, g, nullptr));
     ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
   }
-  EXPECT_EQ(live, before);
+  EXPECT_EQ(memory.live, before);
 }
 
 TEST(Devices, StepAndUpdateNeedsTheScalersOwnDevice) {
   Job job(2);
-  EXPECT_INVALID(gsc_scaler_step_and_update(job.scaler, job.trainers[1]->get(), nullptr), "context", "update");
+  EXPECT_INVALID(gsc_scaler_step_and_update(job.scaler, *job.trainers[1], nullptr), "context", "update");
   EXPECT_EQ(applied_steps(job.trainers[1]->optimizer()), 0);
-  ASSERT_GSC_OK(gsc_scaler_step(job.scaler, job.trainers[1]->get(), nullptr));
-  ASSERT_GSC_OK(gsc_scaler_step_and_update(job.scaler, job.trainers[0]->get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_step(job.scaler, *job.trainers[1], nullptr));
+  ASSERT_GSC_OK(gsc_scaler_step_and_update(job.scaler, *job.trainers[0], nullptr));
   EXPECT_EQ(report_of(job.scaler).updates, 1);
 }
 

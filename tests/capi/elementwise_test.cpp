@@ -45,9 +45,9 @@ void fill_mixed(Buffer &buffer, Random &random) {
   for (int64_t i = 0; i < buffer.count(); ++i) {
     const int64_t kind = random.below(8);
     if (kind == 0) {
-      buffer.set(i, specials[static_cast<size_t>(random.below(static_cast<int64_t>(specials.size())))]);
+      buffer.set(i, specials[random.below(std::ssize(specials))]);
     } else {
-      buffer.set(i, random.uniform(-1.0, 1.0) * std::ldexp(1.0, static_cast<int>(random.below(40)) - 24));
+      buffer.set(i, random.uniform(-1.0, 1.0) * std::ldexp(1.0, random.below(40) - 24));
     }
   }
 }
@@ -62,31 +62,29 @@ void fill_mixed(Buffer &buffer, Random &random) {
 
 class DtypePair : public ::testing::TestWithParam<std::tuple<int32_t, int32_t>> {
  protected:
-  int32_t src_dtype() const { return std::get<0>(GetParam()); }
-  int32_t dst_dtype() const { return std::get<1>(GetParam()); }
+  const int32_t src_dtype = std::get<0>(GetParam()), dst_dtype = std::get<1>(GetParam());
 };
-
-std::string pair_name(const ::testing::TestParamInfo<std::tuple<int32_t, int32_t>> &info) {
-  return text(dtype_name(std::get<0>(info.param)), "_to_", dtype_name(std::get<1>(info.param)));
-}
 INSTANTIATE_TEST_SUITE_P(All, DtypePair,
                          ::testing::Combine(::testing::ValuesIn(kAllDtypes), ::testing::ValuesIn(kAllDtypes)),
-                         pair_name);
+                         [](const auto &info) {
+                           return text(dtype_name(std::get<0>(info.param)), "_to_",
+                                       dtype_name(std::get<1>(info.param)));
+                         });
 
 TEST_P(DtypePair, ScaleIsCorrectlyRounded) {
   const Context context = make_context(2);
   Random random(11);
   for (const int64_t offset : {0, 1, 3}) {
-    std::vector<Buffer> src = make_buffers(src_dtype(), kSizes, offset);
-    std::vector<Buffer> dst = make_buffers(dst_dtype(), kSizes, (offset * 5) % 7);
+    std::vector<Buffer> src = make_buffers(src_dtype, kSizes, offset);
+    std::vector<Buffer> dst = make_buffers(dst_dtype, kSizes, (offset * 5) % 7);
     for (Buffer &buffer : src) fill_mixed(buffer, random);
     for (const float factor : {4.0f, 0.25f, 3.7f, 65536.0f, std::ldexp(1.0f, -20)}) {
-      ASSERT_GSC_OK(gsc_ops_scale(context, tensors_of(src).data(), tensors_of(dst).data(),
-                                  static_cast<int64_t>(src.size()), &factor, nullptr));
+      ASSERT_GSC_OK(
+          gsc_ops_scale(context, tensors_of(src).data(), tensors_of(dst).data(), std::ssize(src), &factor, nullptr));
       for (size_t t = 0; t < src.size(); ++t) {
         ASSERT_TRUE(dst[t].guards_intact() && src[t].guards_intact());
         for (int64_t i = 0; i < src[t].count(); ++i) {
-          ASSERT_TRUE(same(dst[t].get(i), ref_scale(src[t].get(i), src_dtype(), factor, dst_dtype())))
+          ASSERT_TRUE(same(dst[t].get(i), ref_scale(src[t].get(i), src_dtype, factor, dst_dtype)))
               << "factor " << factor << " count " << src[t].count() << " element " << i;
         }
       }
@@ -99,11 +97,11 @@ TEST_P(DtypePair, LongTensorsEqualTheirParts) {
   constexpr int64_t kCount = (1 << 21) + 4321;
   constexpr int64_t kPart = 4096;
   const Context context = make_context(2);
-  Buffer x(src_dtype(), kCount, 3), scaled(dst_dtype(), kCount, 1), sum(dst_dtype(), kCount, 1);
+  Buffer x(src_dtype, kCount, 3), scaled(dst_dtype, kCount, 1), sum(dst_dtype, kCount, 1);
   Random random(14);
   x.fill_random(random, -4.0, 4.0);
   sum.fill_random(random, -4.0, 4.0);
-  Buffer scaled_parts(dst_dtype(), kCount, 1), sum_parts(dst_dtype(), kCount, 1);
+  Buffer scaled_parts(dst_dtype, kCount, 1), sum_parts(dst_dtype, kCount, 1);
   sum_parts.restore(sum.image());
   const auto run = [&](const gsc_tensor &src, const gsc_tensor &to, const gsc_tensor &onto) {
     const float factor = 1.25F;
@@ -125,7 +123,7 @@ TEST_P(DtypePair, LongTensorsEqualTheirParts) {
 
 TEST_P(DtypePair, AxpbyWithZeroBOnlyWrites) {
   const Context context = make_context();
-  Buffer x(src_dtype(), 100), y(dst_dtype(), 100);
+  Buffer x(src_dtype, 100), y(dst_dtype, 100);
   x.fill(3.0);
   y.fill(kNan);
   const gsc_tensor tx = x.tensor(), ty = y.tensor();
@@ -135,7 +133,7 @@ TEST_P(DtypePair, AxpbyWithZeroBOnlyWrites) {
 
 class Elementwise : public ::testing::TestWithParam<int32_t> {};
 INSTANTIATE_TEST_SUITE_P(All, Elementwise, ::testing::ValuesIn(kAllDtypes),
-                         [](const auto &info) { return std::string(dtype_name(info.param)); });
+                         [](const auto &info) { return dtype_name(info.param); });
 
 TEST_P(Elementwise, StatelessUnscaleCheck) {
   const Context context = make_context();

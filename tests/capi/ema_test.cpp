@@ -6,9 +6,9 @@
 
 namespace gsc_test {
 namespace {
+class Ema : public OnCpu {};
 
-TEST(Ema, IsSavedAndLoaded) {
-  const Context context = make_context(1);
+TEST_F(Ema, IsSavedAndLoaded) {
   gsc_optimizer_options o = adamw(GSC_STATE_BITS16, GSC_MASTER_SPLIT16);
   o.ema_decay = 0.99;
   Small first(context, o, GSC_BF16), second(context, o, GSC_BF16);
@@ -26,8 +26,7 @@ TEST(Ema, IsSavedAndLoaded) {
   EXPECT_INVALID(first.load(without.save()), "average of the weights");
 }
 
-TEST(Ema, ThatEvaluatingDoesNotTouch) {
-  const Context context = make_context(1);
+TEST_F(Ema, ThatEvaluatingDoesNotTouch) {
   gsc_optimizer_options o = optimizer_options(GSC_SGD_SCHEDULE_FREE);
   o.ema_decay = 0.5;
   Small small(context, o, GSC_FP32);
@@ -46,26 +45,23 @@ TEST(Ema, ThatEvaluatingDoesNotTouch) {
 }
 
 /// The caller's list goes on from what is in it, if the tensors have taken steps. 16 bits would not feel 1 - decay.
-TEST(Ema, ListsOfTheCallers) {
-  const Context context = make_context(1);
+TEST_F(Ema, ListsOfTheCallers) {
   std::vector<Buffer> params = make_buffers(GSC_BF16, {5}), grads = make_buffers(GSC_FP32, {5});
   params[0].fill(3.0);
   const List param_list = make_list(context, params), grad_list = make_list(context, grads);
   gsc_optimizer_options o = optimizer_options(GSC_SGD);
   o.ema_decay = 0.75;
-  const auto make = [&](const List &state, gsc_optimizer **optimizer) {
-    gsc_tensor_list *slots[] = {state.get()};
-    return gsc_optimizer_create(context, &o, param_list, grad_list, nullptr, slots, 1, optimizer);
-  };
-  gsc_optimizer *made = nullptr;
+  gsc_optimizer *none = nullptr;
   for (const int32_t dtype : {GSC_FP16, GSC_BF16, GSC_FP64}) {
     Buffer buffer(dtype, 5);
-    EXPECT_INVALID(make(make_list(context, buffer), &made), "state[0][0] is");
+    const List list = make_list(context, buffer);
+    gsc_tensor_list *slots[] = {list};
+    EXPECT_INVALID(gsc_optimizer_create(context, &o, param_list, grad_list, nullptr, slots, 1, &none),
+                   "state[0][0] is");
   }
   Buffer average(GSC_FP32, 5);
   average.fill(1.0);
-  ASSERT_GSC_OK(make(make_list(context, average), &made));
-  const Optimizer optimizer(made);
+  const Optimizer made = make_optimizer(context, o, param_list, grad_list, nullptr, {make_list(context, average)});
   const char *name = nullptr;
   ASSERT_GSC_OK(gsc_optimizer_get_state(made, 0, nullptr, &name));
   EXPECT_STREQ(name, "ema");
@@ -74,8 +70,7 @@ TEST(Ema, ListsOfTheCallers) {
   EXPECT_EQ(average.get(4), 1.5);
 }
 
-TEST(Ema, WhetherThereIsOneStays) {
-  const Context context = make_context(1);
+TEST_F(Ema, WhetherThereIsOneStays) {
   for (const double decay : {0.0, 0.5}) {
     gsc_optimizer_options o = optimizer_options(GSC_SGD);
     o.ema_decay = decay;

@@ -29,9 +29,13 @@ void expect_last(gsc_status got, gsc_status status, const Expected &expected) {
   EXPECT_EQ(error.tensor, expected.tensor);
 }
 
+void expect_invalid(gsc_status got, const Expected &expected) {
+  expect_last(got, GSC_ERROR_INVALID_ARGUMENT, expected);
+}
+
 const Expected kNothing = {"", ""};
 
-class ErrorTest : public ::testing::Test {
+class ErrorTest : public testing::Test {
  protected:
   ErrorTest() { gsc_error_clear(); }
 
@@ -42,12 +46,11 @@ class ErrorTest : public ::testing::Test {
 };
 
 TEST_F(ErrorTest, AnArgument) {
-  expect_last(gsc_context_create(nullptr, nullptr), GSC_ERROR_INVALID_ARGUMENT, {"gsc_context_create", "out_context"});
-  expect_last(gsc_device_get_count(9, nullptr), GSC_ERROR_INVALID_ARGUMENT, {"gsc_device_get_count", "device_type"});
+  expect_invalid(gsc_context_create(nullptr, nullptr), {"gsc_context_create", "out_context"});
+  expect_invalid(gsc_device_get_count(9, nullptr), {"gsc_device_get_count", "device_type"});
   const auto *other_kind = reinterpret_cast<const gsc_tensor_list *>(context.get());
   int64_t count = 0;
-  expect_last(gsc_tensor_list_get_count(other_kind, &count), GSC_ERROR_INVALID_ARGUMENT,
-              {"gsc_tensor_list_get_count", "list"});
+  expect_invalid(gsc_tensor_list_get_count(other_kind, &count), {"gsc_tensor_list_get_count", "list"});
 }
 
 TEST_F(ErrorTest, ATensorOfAListInASlot) {
@@ -55,11 +58,11 @@ TEST_F(ErrorTest, ATensorOfAListInASlot) {
   const List good = make_list(context, slots), bad = make_list(context, small);
   gsc_tensor_list *state[] = {good, bad};
   gsc_optimizer *optimizer = nullptr;
-  expect_last(gsc_optimizer_create(context, nullptr, params, grads, nullptr, state, 2, &optimizer),
-              GSC_ERROR_INVALID_ARGUMENT, {"gsc_optimizer_create", "state", "", 1, 0});
+  expect_invalid(gsc_optimizer_create(context, nullptr, params, grads, nullptr, state, 2, &optimizer),
+                 {"gsc_optimizer_create", "state", "", 1, 0});
   state[1] = nullptr;
-  expect_last(gsc_optimizer_create(context, nullptr, params, grads, nullptr, state, 2, &optimizer),
-              GSC_ERROR_INVALID_ARGUMENT, {"gsc_optimizer_create", "state", "", 1, -1});
+  expect_invalid(gsc_optimizer_create(context, nullptr, params, grads, nullptr, state, 2, &optimizer),
+                 {"gsc_optimizer_create", "state", "", 1, -1});
 }
 
 TEST_F(ErrorTest, AnEntryOfAnArray) {
@@ -80,7 +83,7 @@ TEST_F(ErrorTest, StaysUntilTheNextFailureOrClear) {
   EXPECT_STREQ(gsc_error_get_message(), "");
   const gsc_status failed = gsc_context_create(nullptr, nullptr);
   make_context();
-  expect_last(failed, GSC_ERROR_INVALID_ARGUMENT, {"gsc_context_create", "out_context"});
+  expect_invalid(failed, {"gsc_context_create", "out_context"});
   std::thread([] { expect_last(GSC_OK, GSC_OK, kNothing); }).join();
   gsc_error_clear();
   expect_last(GSC_OK, GSC_OK, kNothing);
@@ -89,8 +92,7 @@ TEST_F(ErrorTest, StaysUntilTheNextFailureOrClear) {
 
 TEST_F(ErrorTest, ItsOwnFailureIsTheLast) {
   gsc_error error{};
-  expect_last(gsc_error_get_last(&error), GSC_ERROR_INVALID_ARGUMENT,
-              {"gsc_error_get_last", "out_error", "struct_size"});
+  expect_invalid(gsc_error_get_last(&error), {"gsc_error_get_last", "out_error", "struct_size"});
   EXPECT_EQ(error.function, nullptr) << "outputs stay untouched";
 }
 

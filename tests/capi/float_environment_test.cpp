@@ -3,8 +3,6 @@
 // The caller's floating-point environment has no influence on results, and calls leave it as it was: rounding mode,
 // flushed subnormals, unmasked traps; on the calling thread, on workers, on threads of a job system.
 #include <cfenv>
-#include <new>
-#include <thread>
 
 #if defined(__SSE__)
 #include <xmmintrin.h>
@@ -24,17 +22,17 @@ uint64_t environment() {
   asm volatile("mrs %0, fpcr" : "=r"(control)::"memory");
   return control;
 #else
-  return static_cast<uint64_t>(std::fegetround());
+  return std::fegetround();
 #endif
 }
 
 void set_environment(uint64_t word) {
 #if defined(__SSE__)
-  _mm_setcsr(static_cast<unsigned>(word));
+  _mm_setcsr(word);
 #elif defined(__aarch64__)
   asm volatile("msr fpcr, %0" ::"r"(word) : "memory");
 #else
-  std::fesetround(static_cast<int>(word));
+  std::fesetround(word);
 #endif
 }
 
@@ -70,14 +68,10 @@ struct Jobs {
   uint64_t word;
   static void run(void *user, int32_t count, gsc_task_fn body, void *argument) {
     const uint64_t word = static_cast<Jobs *>(user)->word;
-    std::vector<std::thread> threads;
-    for (int32_t first = 0; first < 2; ++first) {
-      threads.emplace_back([=] {
-        set_environment(word);
-        for (int32_t i = first; i < count; i += 2) body(argument, i);
-      });
-    }
-    for (std::thread &thread : threads) thread.join();
+    on_threads(2, [=](int32_t first) {
+      set_environment(word);
+      for (int32_t i = first; i < count; i += 2) body(argument, i);
+    });
   }
 };
 
@@ -101,7 +95,7 @@ struct Results {
   gsc_scaler_state state;
   double norm;
   bool operator==(const Results &o) const {
-    return snapshot.same_with_grads(o.snapshot) && std::memcmp(&state, &o.state, sizeof state) == 0 && norm == o.norm;
+    return snapshot.same_with_grads(o.snapshot) && same_bytes(state, o.state) && norm == o.norm;
   }
 };
 
@@ -134,42 +128,40 @@ Results results_in(uint64_t word, const Context &context, bool *same_environment
   return results;
 }
 
-TEST(FloatEnvironment, ResultsDoNotDependOnItAndCallsRestoreIt) {
+class FloatEnvironment : public testing::Test {
+ protected:
+  void expect_usual_results(uint64_t word, const Context &context, const std::string &what) {
+    bool same = false;
+    EXPECT_TRUE(results_in(word, context, &same) == expected) << what;
+    EXPECT_TRUE(same) << what;
+  }
   const std::vector<uint64_t> words = environments();
-  bool same = false;
-  const Results expected = results_in(words[0], make_context(1), &same);
+  bool unused = false;
+  const Results expected = results_in(words[0], make_context(1), &unused);
+};
+
+TEST_F(FloatEnvironment, ResultsDoNotDependOnItAndCallsRestoreIt) {
   for (const int32_t target : usable_cpu_targets()) {
     for (const int32_t threads : {1, 3}) {
       const Context context = make_context(threads, target);
-      results_in(words[0], context, &same);  // the pool starts in the usual environment
+      results_in(words[0], context, &unused);  // the pool starts in the usual environment
       for (const uint64_t word : words) {
-        EXPECT_TRUE(results_in(word, context, &same) == expected) << target << " " << threads << " " << word;
-        EXPECT_TRUE(same) << word;
-      }
-      for (const uint64_t word : words) {
-        const Context late = make_context(threads, target);  // the pool starts in the caller's
-        EXPECT_TRUE(results_in(word, late, &same) == expected) << target << " " << threads << " " << word;
+        const std::string what = text(target, ' ', threads, ' ', word);
+        expect_usual_results(word, context, what);
+        expect_usual_results(word, make_context(threads, target), what);  // the pool starts in the caller's
       }
     }
   }
 }
 
-TEST(FloatEnvironment, OfAJobSystem) {
-  const std::vector<uint64_t> words = environments();
-  bool same = false;
-  const Results expected = results_in(words[0], make_context(1), &same);
+TEST_F(FloatEnvironment, OfAJobSystem) {
   for (const uint64_t word : words) {
     Jobs jobs{word};
-    const Context context = make_context(&Jobs::run, &jobs);
-    EXPECT_TRUE(results_in(words[0], context, &same) == expected) << word;
-    EXPECT_TRUE(same) << word;
+    expect_usual_results(words[0], make_context(&Jobs::run, &jobs), text(word));
   }
 }
 
-TEST(FloatEnvironment, ThatCallbacksLeaveBehind) {
-  const std::vector<uint64_t> words = environments();
-  bool same = false;
-  const Results expected = results_in(words[0], make_context(1), &same);
+TEST_F(FloatEnvironment, ThatCallbacksLeaveBehind) {
   const auto clipped = [](const Context &context, CarelessJobs *jobs) {
     Trainer trainer(context, {.options = optimizer_options(GSC_SGD), .counts = {3}});
     trainer.grads()[0].fill(0.3);
@@ -185,14 +177,13 @@ TEST(FloatEnvironment, ThatCallbacksLeaveBehind) {
   for (const uint64_t word : words) {
     CarelessJobs jobs{word};
     const Context context = make_context(&CarelessJobs::run, &jobs);
-    EXPECT_TRUE(results_in(words[0], context, &same) == expected) << word;
-    EXPECT_TRUE(same) << word;
+    expect_usual_results(words[0], context, text(word));
     EXPECT_TRUE(clipped(context, &jobs) == clipped(context, nullptr)) << word;
   }
 }
 
 /// An overflow with traps unmasked would end the process, in the check, the clip and the update.
-TEST(FloatEnvironment, AnOverflowDoesNotTrap) {
+TEST_F(FloatEnvironment, AnOverflowDoesNotTrap) {
   const Context context = make_context(3);
   Trainer trainer(context, {.options = optimizer_options(GSC_SGD), .counts = {200000}, .grad_dtypes = {GSC_FP16}});
   const Scaler scaler = make_scaler(context, 65536.0f);
@@ -209,22 +200,21 @@ TEST(FloatEnvironment, AnOverflowDoesNotTrap) {
   EXPECT_EQ(skipped_steps(trainer.optimizer()), 2);
 }
 
-TEST(FloatEnvironment, OfCallbacksOfDestruction) {
+TEST_F(FloatEnvironment, OfCallbacksOfDestruction) {
   static uint64_t seen;
-  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.num_threads = 1;
-  options.allocate = [](void *, int64_t bytes, int64_t alignment) {
-    return ::operator new(static_cast<size_t>(bytes), std::align_val_t(static_cast<size_t>(alignment)), std::nothrow);
-  };
-  options.release = [](void *, void *memory, int64_t, int64_t alignment) {
+  HostMemory memory;
+  gsc_context_options options = memory.options();
+  static gsc_release_fn release;
+  release = options.release;
+  options.release = [](void *user, void *block, int64_t bytes, int64_t alignment) {
     seen = environment();
-    ::operator delete(memory, std::align_val_t(static_cast<size_t>(alignment)));
+    release(user, block, bytes, alignment);
   };
-  for (const uint64_t word : environments()) {
+  for (const uint64_t word : words) {
     gsc_context *context = nullptr;
     ASSERT_GSC_OK(gsc_context_create(&options, &context));
     EXPECT_TRUE(run_in(word, [&] { gsc_context_destroy(context); })) << word;
-    EXPECT_EQ(seen, environments()[0]);
+    EXPECT_EQ(seen, words[0]);
   }
 }
 

@@ -32,21 +32,23 @@ TEST(RecommendScale, KeepsTheLargestTwoBinadesBelowOverflow) {
     int32_t dtype;
     float scale;
     double flushed;
-  } kRows[] = {// fp16 overflows at 2^16, so the largest magnitude may have exponent 13 at most.
-               {histogram_of({{13, 1}}), 1.0f, GSC_FP16, 1.0f, 0.0},
-               {histogram_of({{13, 1}}), 1024.0f, GSC_FP16, 1024.0f, 0.0},
-               {histogram_of({{14, 1}}), 1024.0f, GSC_FP16, 512.0f, 0.0},
-               {histogram_of({{-7, 5}, {3, 1}}), 8.0f, GSC_FP16, 8192.0f, 0.0},
-               {histogram_of({}), 4096.0f, GSC_FP16, 4096.0f, 0.0},
-               // bf16 and fp32 overflow at 2^128.
-               {histogram_of({{120, 1}}), 1.0f, GSC_BF16, 32.0f, 0.0},
-               {histogram_of({{120, 1}}), 1.0f, GSC_FP32, 32.0f, 0.0},
-               // 38 binades below the largest is 2^-25, under 2^-24.
-               {histogram_of({{13, 1}, {-24, 3}}), 1.0f, GSC_FP16, 1.0f, 0.0},
-               {histogram_of({{13, 1}, {-25, 3}}), 1.0f, GSC_FP16, 1.0f, 0.75},
-               {histogram_of({{3, 1}, {-35, 1}}), 1.0f, GSC_FP16, 1024.0f, 0.5},
-               {histogram_of({{3, 1}, {-34, 1}}), 1.0f, GSC_FP16, 1024.0f, 0.0},
-               {histogram_of({{13, kMost}, {-25, kMost}}), 1.0f, GSC_FP16, 1.0f, 0.5}};
+  } kRows[] = {
+      // fp16 overflows at 2^16, so the largest magnitude may have exponent 13 at most.
+      {histogram_of({{13, 1}}), 1.0f, GSC_FP16, 1.0f, 0.0},
+      {histogram_of({{13, 1}}), 1024.0f, GSC_FP16, 1024.0f, 0.0},
+      {histogram_of({{14, 1}}), 1024.0f, GSC_FP16, 512.0f, 0.0},
+      {histogram_of({{-7, 5}, {3, 1}}), 8.0f, GSC_FP16, 8192.0f, 0.0},
+      {histogram_of({}), 4096.0f, GSC_FP16, 4096.0f, 0.0},
+      // bf16 and fp32 overflow at 2^128.
+      {histogram_of({{120, 1}}), 1.0f, GSC_BF16, 32.0f, 0.0},
+      {histogram_of({{120, 1}}), 1.0f, GSC_FP32, 32.0f, 0.0},
+      // 38 binades below the largest is 2^-25, under 2^-24.
+      {histogram_of({{13, 1}, {-24, 3}}), 1.0f, GSC_FP16, 1.0f, 0.0},
+      {histogram_of({{13, 1}, {-25, 3}}), 1.0f, GSC_FP16, 1.0f, 0.75},
+      {histogram_of({{3, 1}, {-35, 1}}), 1.0f, GSC_FP16, 1024.0f, 0.5},
+      {histogram_of({{3, 1}, {-34, 1}}), 1.0f, GSC_FP16, 1024.0f, 0.0},
+      {histogram_of({{13, kMost}, {-25, kMost}}), 1.0f, GSC_FP16, 1.0f, 0.5},
+  };
   for (const auto &row : kRows) {
     SCOPED_TRACE(&row - kRows);
     const Advice advice = recommend(row.histogram, row.current, row.dtype);
@@ -61,7 +63,7 @@ TEST(RecommendScale, IsAPowerOfTwoThatKeepsTheLimitForAnyCurrentScale) {
       const float scale = recommend(histogram_of({{exponent, 7}}), current, GSC_FP16).scale;
       EXPECT_EQ(std::ldexp(1.0, std::ilogb(scale)), scale);
       // Magnitudes of the bin lie in [2^e, 2^(e+1)) at `current`.
-      const double largest = std::ldexp(1.0, exponent + 1) / static_cast<double>(current) * static_cast<double>(scale);
+      const double largest = std::ldexp(1.0, exponent + 1) / current * scale;
       EXPECT_LE(largest, std::ldexp(1.0, 14)) << current << ' ' << exponent;
       EXPECT_GT(largest, std::ldexp(1.0, 12)) << current << ' ' << exponent;
     }

@@ -132,7 +132,7 @@ TEST(SetPointers, FindsEveryOverlapInAnyOrder) {
     const Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_SGD), p, g);
     for (int attempt = 0; attempt < 50; ++attempt) {
       std::vector<int> places;
-      for (int i = 0; i < kTensors; ++i) places.push_back(static_cast<int>(random() % (kArena - kSlot + 1)));
+      for (int i = 0; i < kTensors; ++i) places.push_back(random() % (kArena - kSlot + 1));
       if (attempt % 2 != 0) std::sort(places.begin(), places.end());
       std::vector<gsc_tensor> moved;
       std::vector<void *> data;
@@ -208,7 +208,7 @@ TEST(DeviceLearningRate, ThatIsNoneIsRefused) {
   ASSERT_GSC_OK(gsc_optimizer_set_device_lr(trainer, 1, &lr, nullptr));
   const Snapshot before = trainer.snapshot();
   for (const double bad : {kNan, -1.0, kInf, -kInf}) {
-    lr = static_cast<float>(bad);
+    lr = bad;
     const auto refused = [&](gsc_status status) { EXPECT_INVALID(status, "device_lr[1]"); };
     refused(gsc_optimizer_step(trainer, nullptr));
     refused(gsc_optimizer_step_scaled(trainer, nullptr, nullptr, nullptr));
@@ -303,13 +303,15 @@ TEST(Messages, EscapeWhatIsInNames) {
       {"a\nERROR: b", "(\"a\\x0aERROR: b\")"},
       {"\r\t\x1b[31m\x7f", "(\"\\x0d\\x09\\x1b[31m\\x7f\")"},
       {"a\") b (\"\\", "(\"a\\x22) b (\\x22\\x5c\")"},
-      {"\xc0\xaf", "(\"\\xc0\\xaf\")"},                                                        // overlong
-      {"\xed\xa0\x80", "(\"\\xed\\xa0\\x80\")"},                                               // surrogate
-      {"\xf5\x80\x80\x80", "(\"\\xf5\\x80\\x80\\x80\")"},                                      // beyond Unicode
-      {"\xe2\x82", "(\"\\xe2\\x82\")"},                                                        // cut off
-      {"\x80x\xff", "(\"\\x80x\\xff\")"},                                                      // no beginning
-      {"\xc2\x85\xe2\x80\xa8\xe2\x80\xae", "(\"\\xc2\\x85\\xe2\\x80\\xa8\\xe2\\x80\\xae\")"},  // breaks, right to left
-      {"\xe2\x81\xa5\xe2\x81\xa6\xe2\x81\xa9", "(\"\xe2\x81\xa5\\xe2\\x81\\xa6\\xe2\\x81\\xa9\")"},  // isolated
+      // Overlong, a surrogate, beyond Unicode, cut off, without a beginning.
+      {"\xc0\xaf", "(\"\\xc0\\xaf\")"},
+      {"\xed\xa0\x80", "(\"\\xed\\xa0\\x80\")"},
+      {"\xf5\x80\x80\x80", "(\"\\xf5\\x80\\x80\\x80\")"},
+      {"\xe2\x82", "(\"\\xe2\\x82\")"},
+      {"\x80x\xff", "(\"\\x80x\\xff\")"},
+      // Breaks, right to left, isolated.
+      {"\xc2\x85\xe2\x80\xa8\xe2\x80\xae", "(\"\\xc2\\x85\\xe2\\x80\\xa8\\xe2\\x80\\xae\")"},
+      {"\xe2\x81\xa5\xe2\x81\xa6\xe2\x81\xa9", "(\"\xe2\x81\xa5\\xe2\\x81\\xa6\\xe2\\x81\\xa9\")"},
   };
   for (const auto &[name, shown] : kNames) {
     const gsc_tensor bad = GSC_TENSOR_INIT(nullptr, 4, GSC_FP32);

@@ -18,7 +18,7 @@ TEST(CheckLarge, MoreThanTwoToThe31Elements) {
   GTEST_SKIP() << "4 GiB are too slow under a sanitizer";
 #endif
   const int64_t count = (int64_t{1} << 31) + 100000;
-  const size_t bytes = static_cast<size_t>(count) * 2;
+  const size_t bytes = count * 2;
   void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) GTEST_SKIP() << "no address space for 4 GiB";
   madvise(memory, bytes, MADV_HUGEPAGE);
@@ -30,14 +30,14 @@ TEST(CheckLarge, MoreThanTwoToThe31Elements) {
   data[at] = encode(-kInf, GSC_FP16);
   data[7] = encode(3.0, GSC_FP16);
   data[count - 1] = encode(4.0, GSC_FP16);
-  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
   const gsc_report report = report_of(scaler, list.get());
   EXPECT_EQ(report.inf_count, 1);
   EXPECT_EQ(report.first_element, at);
   EXPECT_EQ(report.grad_amax, 2.0);
   data[at] = 0;
-  ASSERT_GSC_OK(gsc_scaler_discard(scaler.get(), nullptr));
-  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_discard(scaler, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
   EXPECT_DOUBLE_EQ(report_of(scaler, list.get()).grad_norm, 2.5);
   munmap(memory, bytes);
 }

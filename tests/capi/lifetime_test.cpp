@@ -18,22 +18,21 @@ namespace {
 
 /// Host memory in separate pages. Touching them after they were freed is a fault.
 struct Pages {
-  static int64_t size_of(int64_t bytes) { return (bytes + 4095) & ~int64_t{4095}; }
+  static size_t size_of(int64_t bytes) { return (bytes + 4095) & ~int64_t{4095}; }
   static void *allocate(void *, int64_t bytes, int64_t) {
 #if defined(_WIN32)
-    return VirtualAlloc(nullptr, static_cast<size_t>(size_of(bytes)), MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
+    return VirtualAlloc(nullptr, size_of(bytes), MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
 #else
-    void *memory =
-        mmap(nullptr, static_cast<size_t>(size_of(bytes)), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *memory = mmap(nullptr, size_of(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return memory != MAP_FAILED ? memory : nullptr;
 #endif
   }
   static void release(void *, void *memory, int64_t bytes, int64_t) {
 #if defined(_WIN32)
     DWORD before = 0;
-    VirtualProtect(memory, static_cast<size_t>(size_of(bytes)), PAGE_NOACCESS, &before);
+    VirtualProtect(memory, size_of(bytes), PAGE_NOACCESS, &before);
 #else
-    mprotect(memory, static_cast<size_t>(size_of(bytes)), PROT_NONE);
+    mprotect(memory, size_of(bytes), PROT_NONE);
 #endif
   }
 };
@@ -94,18 +93,15 @@ TEST(Lifetime, StateThatAnotherOptimizerTookUp) {
   Trainer trainer(context, {.options = optimizer_options(GSC_ADAMW), .counts = {100}});
   Optimizer second;
   {
-    const Optimizer first = make_optimizer(context, optimizer_options(GSC_ADAMW), make_list(context, trainer.params()),
-                                           make_list(context, trainer.grads()));
+    const auto lists = [&](auto &buffers) { return make_list(context, buffers); };
+    const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
+    const Optimizer first = make_optimizer(context, options, lists(trainer.params()), lists(trainer.grads()));
     gsc_tensor_list *state[2] = {nullptr, nullptr};
     for (int32_t slot = 0; slot < 2; ++slot) {
       ASSERT_GSC_OK(gsc_optimizer_get_state(first, slot, &state[slot], nullptr));
     }
-    const List params = make_list(context, trainer.params());
-    const List grads = make_list(context, trainer.grads());
-    const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
-    gsc_optimizer *made = nullptr;
-    ASSERT_GSC_OK(gsc_optimizer_create(context, &options, params, grads, nullptr, state, 2, &made));
-    second.reset(made);
+    second = make_optimizer(context, options, lists(trainer.params()), lists(trainer.grads()), nullptr,
+                            {state[0], state[1]});
   }
   ASSERT_GSC_OK(gsc_optimizer_step(second, nullptr));
   EXPECT_EQ(applied_steps(second), 1);

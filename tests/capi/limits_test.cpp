@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Facts about the machine below that docs/dev/reliability.md states: threads that cannot be made, how many there may
 // be, signals, stack. A separate program, because it replaces pthread_create.
-#include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
@@ -14,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <thread>
@@ -41,10 +41,11 @@ thread_local size_t malloc_calls = 0, malloc_bytes = 0;
 }  // namespace
 
 #if !GSC_SANITIZED
+#define GSC_REPLACED extern "C" __attribute__((visibility("default")))
+
 // The library's calls arrive here too: the program comes first in the search for symbols.
-extern "C" __attribute__((visibility("default"))) int pthread_create(pthread_t *thread,
-                                                                     const pthread_attr_t *attributes,
-                                                                     void *(*start)(void *), void *argument) {
+GSC_REPLACED int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *),
+                                void *argument) {
   static const auto real = reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
   const int left = threads_left.load();
   if (left == 0) return EAGAIN;
@@ -53,19 +54,19 @@ extern "C" __attribute__((visibility("default"))) int pthread_create(pthread_t *
 }
 
 // A machine with more processors than a cpu_set_t has bits.
-extern "C" __attribute__((visibility("default"))) int sched_getaffinity(pid_t process, size_t size, cpu_set_t *set) {
+GSC_REPLACED int sched_getaffinity(pid_t process, size_t size, cpu_set_t *set) {
   static const auto real = reinterpret_cast<decltype(&sched_getaffinity)>(dlsym(RTLD_NEXT, "sched_getaffinity"));
   if (processors == 0) return real(process, size, set);
   errno = EINVAL;
   return -1;
 }
-extern "C" __attribute__((visibility("default"))) int get_nprocs() {
+GSC_REPLACED int get_nprocs() {
   static const auto real = reinterpret_cast<decltype(&get_nprocs)>(dlsym(RTLD_NEXT, "get_nprocs"));
   return processors != 0 ? processors.load() : real();
 }
 
 extern "C" void *__libc_malloc(size_t size);
-extern "C" __attribute__((visibility("default"))) void *malloc(size_t size) {
+GSC_REPLACED void *malloc(size_t size) {
   if (watch_malloc) {
     ++malloc_calls;
     malloc_bytes += size;
@@ -79,11 +80,8 @@ namespace {
 
 std::set<std::string> threads_of_process() {
   std::set<std::string> names;
-  DIR *directory = opendir("/proc/self/task");
-  while (const dirent *entry = directory != nullptr ? readdir(directory) : nullptr) {
-    if (entry->d_name[0] != '.') names.insert(entry->d_name);
-  }
-  if (directory != nullptr) closedir(directory);
+  for (const auto &entry : std::filesystem::directory_iterator("/proc/self/task"))
+    names.insert(entry.path().filename());
   return names;
 }
 
@@ -95,7 +93,7 @@ std::vector<float> train(const Context &context) {
                   {.options = optimizer_options(GSC_LAMB), .counts = {kCount, 100}, .grad_dtypes = {GSC_FP16}});
   const Scaler scaler = make_scaler(context, 4.0f);
   for (int step = 0; step < 3; ++step) {
-    for (int64_t i = 0; i < kCount; i += 1000) trainer.grads()[0].set(i, static_cast<double>(i % 7) - 3.0);
+    for (int64_t i = 0; i < kCount; i += 1000) trainer.grads()[0].set(i, i % 7 - 3.0);
     if (step == 1) trainer.grads()[0].set(kCount - 1, kInf);
     EXPECT_GSC_OK(gsc_scaler_step(scaler, trainer, nullptr));
     EXPECT_GSC_OK(gsc_scaler_update(scaler, nullptr));
@@ -103,7 +101,7 @@ std::vector<float> train(const Context &context) {
   }
   EXPECT_EQ(scale_of(scaler), 2.0f);
   const auto *params = trainer.params()[0].as<float>();
-  return std::vector<float>(params, params + kCount);
+  return {params, params + kCount};
 }
 
 /// No thread more than `before`; one that was joined stays listed for a moment.
@@ -124,7 +122,7 @@ TEST(Threads, ThatCannotBeMadeAreDoneWithout) {
       threads_left = made;
       EXPECT_EQ(train(context), expected) << made << " threads could be made";
       threads_left = -1;
-      EXPECT_EQ(threads_of_process().size(), before + static_cast<size_t>(made)) << "kept, and not asked for again";
+      EXPECT_EQ(threads_of_process().size(), before + made) << "kept, and not asked for again";
       EXPECT_EQ(train(context), expected);
     }
     EXPECT_TRUE(threads_are_gone(before)) << made;
@@ -159,7 +157,7 @@ void handle(int) {
 uint64_t blocked_signals(const std::string &thread) {
   std::ifstream status("/proc/self/task/" + thread + "/status");
   for (std::string line; std::getline(status, line);) {
-    if (line.rfind("SigBlk:", 0) == 0) return std::stoull(line.substr(7), nullptr, 16);
+    if (line.starts_with("SigBlk:")) return std::stoull(line.substr(7), nullptr, 16);
   }
   return 0;
 }
@@ -201,7 +199,7 @@ TEST(Signals, AreForTheCallersThreads) {
   EXPECT_EQ(sigismember(&now, SIGTERM), 0);
   int workers = 0;
   for (const std::string &thread : threads_of_process()) {
-    if (before.count(thread) != 0) continue;
+    if (before.contains(thread)) continue;
     uint64_t blocked = blocked_signals(thread);
     // While a thread begins or ends, the C library blocks all.
     for (int i = 0; i < 5000 && (blocked >> (SIGSEGV - 1) & 1) != 0; ++i) {
@@ -253,8 +251,7 @@ void everything(const Context &context) {
     EXPECT_EQ(gsc_scaler_unscale(scaler, named, nullptr), GSC_OK);
     EXPECT_EQ(gsc_scaler_check_range(scaler, named, 1, 1, nullptr), GSC_ERROR_BAD_STATE);
     EXPECT_EQ(gsc_scaler_update(scaler, nullptr), GSC_OK);
-    auto report = with_size<gsc_report>();
-    EXPECT_EQ(gsc_scaler_get_report_sync(scaler, named, &report, nullptr), GSC_OK);
+    EXPECT_EQ(report_status(scaler, named), GSC_OK);
     g[1].dtype = 77;
     EXPECT_EQ(gsc_tensor_list_create(context, g.data(), 2, names, &named), GSC_ERROR_INVALID_ARGUMENT);
     std::vector<gsc_tensor_diagnosis> found(2);
@@ -265,7 +262,7 @@ void everything(const Context &context) {
     EXPECT_EQ(gsc_ops_cast(context, p.data(), p.data(), 2, nullptr), GSC_OK);
     int64_t bytes = 0;
     EXPECT_EQ(gsc_optimizer_get_save_size(optimizer, &bytes), GSC_OK);
-    std::vector<char> image(static_cast<size_t>(bytes));
+    std::vector<char> image(bytes);
     EXPECT_EQ(gsc_optimizer_save_sync(optimizer, image.data(), bytes, nullptr), GSC_OK);
     EXPECT_EQ(gsc_optimizer_load_sync(optimizer, image.data(), bytes, nullptr), GSC_OK);
     image[60] ^= 1;
@@ -283,8 +280,7 @@ class SmallStack {
     stack_ = static_cast<unsigned char *>(memory) + kGuard;
     std::memset(stack_, kPaint, bytes);
   }
-  SmallStack(const SmallStack &) = delete;
-  SmallStack &operator=(const SmallStack &) = delete;
+  SmallStack &operator=(SmallStack &&) = delete;
   ~SmallStack() { munmap(stack_ - kGuard, bytes_ + kGuard); }
 
   /// Bytes used below the thread's own function.
@@ -297,7 +293,7 @@ class SmallStack {
     EXPECT_EQ(pthread_join(thread, nullptr), 0);
     const unsigned char *lowest = stack_;
     while (*lowest == kPaint) ++lowest;
-    return static_cast<size_t>(top_ - lowest);
+    return top_ - lowest;
   }
 
  private:
@@ -319,7 +315,7 @@ constexpr size_t kStatedStack = 24 * 1024;
 TEST(Stack, ACallNeedsLittle) {
   if (GSC_SANITIZED) GTEST_SKIP() << "sanitizers enlarge frames";
   const size_t used = SmallStack(size_t{1} << 20).run();
-  RecordProperty("stack_bytes", static_cast<int>(used));
+  RecordProperty("stack_bytes", used);
   EXPECT_LE(used, kStatedStack);
   EXPECT_GT(used, 1000u) << "nothing was measured";
 }

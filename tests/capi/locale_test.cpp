@@ -42,7 +42,7 @@ bool set_made_locale(const std::filesystem::path &folder) {
 #endif
 }
 
-class Locale : public ::testing::Test {
+class Locale : public testing::Test {
  protected:
   void SetUp() override {
     for (const char *name : {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "German_Germany.1252"}) {

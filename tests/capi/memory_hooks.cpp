@@ -25,25 +25,15 @@ void *__real_realloc(void *memory, size_t size);
 void *__real_aligned_alloc(size_t alignment, size_t size);
 int __real_posix_memalign(void **memory, size_t alignment, size_t size);
 
-void *__wrap_malloc(size_t size) {
+static void count() {
   if (g_malloc.counting) ++g_malloc.calls;
-  return __real_malloc(size);
 }
-void *__wrap_calloc(size_t count, size_t size) {
-  if (g_malloc.counting) ++g_malloc.calls;
-  return __real_calloc(count, size);
-}
-void *__wrap_realloc(void *memory, size_t size) {
-  if (g_malloc.counting) ++g_malloc.calls;
-  return __real_realloc(memory, size);
-}
-void *__wrap_aligned_alloc(size_t alignment, size_t size) {
-  if (g_malloc.counting) ++g_malloc.calls;
-  return __real_aligned_alloc(alignment, size);
-}
+void *__wrap_malloc(size_t size) { return count(), __real_malloc(size); }
+void *__wrap_calloc(size_t number, size_t size) { return count(), __real_calloc(number, size); }
+void *__wrap_realloc(void *memory, size_t size) { return count(), __real_realloc(memory, size); }
+void *__wrap_aligned_alloc(size_t alignment, size_t size) { return count(), __real_aligned_alloc(alignment, size); }
 int __wrap_posix_memalign(void **memory, size_t alignment, size_t size) {
-  if (g_malloc.counting) ++g_malloc.calls;
-  return __real_posix_memalign(memory, alignment, size);
+  return count(), __real_posix_memalign(memory, alignment, size);
 }
 }
 
@@ -72,10 +62,10 @@ constexpr size_t kDefault = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
 
 // Array and sized forms forward to these.
 void *operator new(size_t size) { return counted_new_or_throw(size, kDefault); }
-void *operator new(size_t size, std::align_val_t a) { return counted_new_or_throw(size, static_cast<size_t>(a)); }
+void *operator new(size_t size, std::align_val_t a) { return counted_new_or_throw(size, size_t(a)); }
 void *operator new(size_t size, const std::nothrow_t &) noexcept { return counted_new(size, kDefault); }
 void *operator new(size_t size, std::align_val_t a, const std::nothrow_t &) noexcept {
-  return counted_new(size, static_cast<size_t>(a));
+  return counted_new(size, size_t(a));
 }
 void operator delete(void *memory) noexcept { counted_delete(memory); }
 void operator delete(void *memory, size_t) noexcept { counted_delete(memory); }
@@ -96,15 +86,14 @@ void *Allocator::allocate(void *user, int64_t bytes, int64_t alignment) {
   ++self.live;
   self.bytes += bytes;
   // The size in front of the block tells whether it comes back with the size it was asked for.
-  unsigned char *memory =
-      static_cast<unsigned char *>(__real_aligned_alloc(64, static_cast<size_t>((bytes + 191) / 64 * 64)));
+  auto *memory = static_cast<unsigned char *>(__real_aligned_alloc(64, (bytes + 191) / 64 * 64));
   std::memcpy(memory, &bytes, sizeof bytes);
   return memory + 64 + (fails ? alignment / 2 : 0);
 }
 void Allocator::release(void *user, void *memory, int64_t bytes, int64_t) {
   Allocator &self = *static_cast<Allocator *>(user);
   int64_t asked = 0;
-  unsigned char *start = static_cast<unsigned char *>(memory) - reinterpret_cast<uintptr_t>(memory) % 64 - 64;
+  auto *start = static_cast<unsigned char *>(memory) - reinterpret_cast<uintptr_t>(memory) % 64 - 64;
   std::memcpy(&asked, start, sizeof asked);
   if (asked != bytes || std::this_thread::get_id() != self.thread) self.misused = true;
   --self.live;

@@ -18,13 +18,17 @@ struct Data {
   std::vector<Buffer> grads = make_buffers(GSC_FP16, {5000, 0, 3, 70000});
   std::vector<Buffer> copies = make_buffers(GSC_BF16, {5000, 0, 3, 70000});
   std::vector<gsc_tensor> p = tensors_of(params), g = tensors_of(grads), c = tensors_of(copies);
-  std::vector<unsigned char> checkpoint = std::vector<unsigned char>(2000000);
+  Image checkpoint = Image(2000000);
   std::vector<gsc_tensor_diagnosis> diagnosis = std::vector<gsc_tensor_diagnosis>(4);
   void reset() {
     for (Buffer &buffer : params) buffer.fill(1.0);
     for (Buffer &buffer : grads) buffer.fill(0.5);
   }
 };
+
+#define CALL(...) call([&] { return __VA_ARGS__; })
+// If it fails, the parameters must not have been touched.
+#define STEP(...) call([&] { return __VA_ARGS__; }, true)
 
 /// A session of a program's: every call of the ABI that may allocate, or that a training loop makes. A call that reports
 /// `expected` is made again after the injection has been switched off (`fail_at` set to 0), and must then succeed.
@@ -48,69 +52,69 @@ class Session {
   void create() {
     const char *const names[] = {"first.weight", "a name that is longer than any small-string buffer would hold",
                                  nullptr, "last"};
-    call([&] { return gsc_context_create(&options_, &context_); });
-    call([&] { return gsc_tensor_list_create(context_, data_.p.data(), 4, nullptr, &params_); });
-    call([&] { return gsc_tensor_list_create(context_, data_.g.data(), 4, names, &grads_); });
-    call([&] { return gsc_tensor_list_create(context_, data_.c.data(), 4, nullptr, &copies_); });
+    CALL(gsc_context_create(&options_, &context_));
+    CALL(gsc_tensor_list_create(context_, data_.p.data(), 4, nullptr, &params_));
+    CALL(gsc_tensor_list_create(context_, data_.g.data(), 4, names, &grads_));
+    CALL(gsc_tensor_list_create(context_, data_.c.data(), 4, nullptr, &copies_));
     gsc_optimizer_options lamb;
-    call([&] { return gsc_optimizer_options_init(&lamb, sizeof lamb, GSC_LAMB); });
-    call([&] { return gsc_optimizer_create(context_, &lamb, params_, grads_, copies_, nullptr, 0, &optimizer_); });
-    call([&] { return gsc_optimizer_add_group(optimizer_, 0, 1, &lamb, nullptr); });
-    call([&] { return gsc_scaler_create(context_, nullptr, &scaler_); });
+    CALL(gsc_optimizer_options_init(&lamb, sizeof lamb, GSC_LAMB));
+    CALL(gsc_optimizer_create(context_, &lamb, params_, grads_, copies_, nullptr, 0, &optimizer_));
+    CALL(gsc_optimizer_add_group(optimizer_, 0, 1, &lamb, nullptr));
+    CALL(gsc_scaler_create(context_, nullptr, &scaler_));
   }
 
   void iterate() {
-    call([&] { return gsc_scaler_clip_grad_norm(scaler_, grads_, 1.0, GSC_NORM_L2, nullptr); });
-    call([&] { return gsc_scaler_clip_grad_value(scaler_, grads_, 0.5, nullptr); });
-    step([&] { return gsc_scaler_step(scaler_, optimizer_, nullptr); });
-    call([&] { return gsc_scaler_update(scaler_, nullptr); });
-    call([&] { return gsc_scaler_unscale(scaler_, grads_, nullptr); });
-    call([&] { return gsc_scaler_clip_grad_norm(scaler_, grads_, 1.0, GSC_NORM_INF, nullptr); });
-    call([&] { return gsc_scaler_clip_grad_value(scaler_, grads_, 0.5, nullptr); });
-    step([&] { return gsc_scaler_step_and_update(scaler_, optimizer_, nullptr); });
-    call([&] { return gsc_scaler_check_range(scaler_, grads_, 2, 2, nullptr); });
-    call([&] { return gsc_scaler_check_range(scaler_, grads_, 0, 2, nullptr); });
-    call([&] { return gsc_scaler_should_step_sync(scaler_, grads_, &apply_, nullptr); });
-    call([&] { return gsc_scaler_update(scaler_, nullptr); });
-    call([&] { return gsc_scaler_step_slice(scaler_, optimizer_, 300000, &left_, nullptr); });
-    call([&] { return gsc_scaler_step(scaler_, optimizer_, nullptr); });
-    call([&] { return gsc_scaler_update(scaler_, nullptr); });
-    call([&] { return gsc_scaler_check(scaler_, grads_, nullptr); });
-    call([&] { return gsc_scaler_discard(scaler_, nullptr); });
-    call([&] { return gsc_scaler_set_scale(scaler_, 8.0f, nullptr); });
-    step([&] { return gsc_optimizer_step(optimizer_, nullptr); });
-    step([&] { return gsc_optimizer_step_scaled(optimizer_, &word_, &found_inf_, nullptr); });
-    call([&] { return gsc_optimizer_zero_grads(optimizer_, nullptr); });
-    call([&] { return gsc_optimizer_set_lr(optimizer_, 0, 0.1, nullptr); });
+    CALL(gsc_scaler_clip_grad_norm(scaler_, grads_, 1.0, GSC_NORM_L2, nullptr));
+    CALL(gsc_scaler_clip_grad_value(scaler_, grads_, 0.5, nullptr));
+    STEP(gsc_scaler_step(scaler_, optimizer_, nullptr));
+    CALL(gsc_scaler_update(scaler_, nullptr));
+    CALL(gsc_scaler_unscale(scaler_, grads_, nullptr));
+    CALL(gsc_scaler_clip_grad_norm(scaler_, grads_, 1.0, GSC_NORM_INF, nullptr));
+    CALL(gsc_scaler_clip_grad_value(scaler_, grads_, 0.5, nullptr));
+    STEP(gsc_scaler_step_and_update(scaler_, optimizer_, nullptr));
+    CALL(gsc_scaler_check_range(scaler_, grads_, 2, 2, nullptr));
+    CALL(gsc_scaler_check_range(scaler_, grads_, 0, 2, nullptr));
+    CALL(gsc_scaler_should_step_sync(scaler_, grads_, &apply_, nullptr));
+    CALL(gsc_scaler_update(scaler_, nullptr));
+    CALL(gsc_scaler_step_slice(scaler_, optimizer_, 300000, &left_, nullptr));
+    CALL(gsc_scaler_step(scaler_, optimizer_, nullptr));
+    CALL(gsc_scaler_update(scaler_, nullptr));
+    CALL(gsc_scaler_check(scaler_, grads_, nullptr));
+    CALL(gsc_scaler_discard(scaler_, nullptr));
+    CALL(gsc_scaler_set_scale(scaler_, 8.0f, nullptr));
+    STEP(gsc_optimizer_step(optimizer_, nullptr));
+    STEP(gsc_optimizer_step_scaled(optimizer_, &word_, &found_inf_, nullptr));
+    CALL(gsc_optimizer_zero_grads(optimizer_, nullptr));
+    CALL(gsc_optimizer_set_lr(optimizer_, 0, 0.1, nullptr));
     // Another tensor is absent in each iteration.
-    for (uint8_t &byte : present_) byte = static_cast<uint8_t>((byte + 1) % 3);
-    call([&] { return gsc_tensor_list_set_present(grads_, present_, nullptr, 4, nullptr); });
-    step([&] { return gsc_optimizer_step(optimizer_, nullptr); });
-    call([&] { return gsc_tensor_list_set_present(grads_, nullptr, addresses_, 4, nullptr); });
-    call([&] { return gsc_tensor_list_set_pointers(grads_, addresses_, 4, nullptr); });
-    call([&] { return gsc_scaler_get_report_sync(scaler_, grads_, &report_, nullptr); });
-    call([&] { return gsc_scaler_read_report_async(scaler_, nullptr, &report_, nullptr); });
-    call([&] { return gsc_scaler_get_history_sync(scaler_, history_, 4, &entries_, nullptr); });
-    call([&] { return gsc_scaler_get_state_sync(scaler_, &state_, nullptr); });
-    call([&] { return gsc_scaler_set_state(scaler_, &state_, nullptr); });
+    for (uint8_t &byte : present_) byte = (byte + 1) % 3;
+    CALL(gsc_tensor_list_set_present(grads_, present_, nullptr, 4, nullptr));
+    STEP(gsc_optimizer_step(optimizer_, nullptr));
+    CALL(gsc_tensor_list_set_present(grads_, nullptr, addresses_, 4, nullptr));
+    CALL(gsc_tensor_list_set_pointers(grads_, addresses_, 4, nullptr));
+    CALL(gsc_scaler_get_report_sync(scaler_, grads_, &report_, nullptr));
+    CALL(gsc_scaler_read_report_async(scaler_, nullptr, &report_, nullptr));
+    CALL(gsc_scaler_get_history_sync(scaler_, history_, 4, &entries_, nullptr));
+    CALL(gsc_scaler_get_state_sync(scaler_, &state_, nullptr));
+    CALL(gsc_scaler_set_state(scaler_, &state_, nullptr));
     const gsc_tensor *g = data_.g.data(), *c = data_.c.data();
-    call([&] { return gsc_scaler_scale(scaler_, g, c, 4, nullptr); });
-    call([&] { return gsc_ops_unscale_check(context_, g, 4, &found_inf_, &word_, nullptr); });
-    call([&] { return gsc_ops_update_scale(context_, &word_, &tracker_, &found_inf_, 2.0, 0.5, 10, nullptr); });
-    call([&] { return gsc_ops_scale(context_, g, c, 4, &word_, nullptr); });
-    call([&] { return gsc_ops_axpby(context_, 1.0, g, 1.0, c, 4, nullptr); });
-    call([&] { return gsc_ops_cast(context_, g, c, 4, nullptr); });
-    call([&] { return gsc_ops_norm(context_, data_.p.data(), 4, GSC_NORM_L2, norms_, norms_ + 1, nullptr); });
+    CALL(gsc_scaler_scale(scaler_, g, c, 4, nullptr));
+    CALL(gsc_ops_unscale_check(context_, g, 4, &found_inf_, &word_, nullptr));
+    CALL(gsc_ops_update_scale(context_, &word_, &tracker_, &found_inf_, 2.0, 0.5, 10, nullptr));
+    CALL(gsc_ops_scale(context_, g, c, 4, &word_, nullptr));
+    CALL(gsc_ops_axpby(context_, 1.0, g, 1.0, c, 4, nullptr));
+    CALL(gsc_ops_cast(context_, g, c, 4, nullptr));
+    CALL(gsc_ops_norm(context_, data_.p.data(), 4, GSC_NORM_L2, norms_, norms_ + 1, nullptr));
   }
 
   void run() {
     create();
     iterate();
     int64_t size = 0;
-    call([&] { return gsc_optimizer_get_save_size(optimizer_, &size); });
-    call([&] { return gsc_optimizer_save_sync(optimizer_, data_.checkpoint.data(), size, nullptr); });
-    call([&] { return gsc_optimizer_load_sync(optimizer_, data_.checkpoint.data(), size, nullptr); });
-    call([&] { return gsc_tensor_list_diagnose_sync(grads_, data_.diagnosis.data(), nullptr, 4, nullptr); });
+    CALL(gsc_optimizer_get_save_size(optimizer_, &size));
+    CALL(gsc_optimizer_save_sync(optimizer_, data_.checkpoint.data(), size, nullptr));
+    CALL(gsc_optimizer_load_sync(optimizer_, data_.checkpoint.data(), size, nullptr));
+    CALL(gsc_tensor_list_diagnose_sync(grads_, data_.diagnosis.data(), nullptr, 4, nullptr));
   }
 
  private:
@@ -129,11 +133,6 @@ class Session {
     fail_at_ = 0;
     EXPECT_GSC_OK(function());
   }
-  /// If it fails, the parameters must not have been touched.
-  template <typename Function>
-  void step(const Function &function) {
-    call(function, true);
-  }
 
   Data &data_;
   gsc_context_options options_;
@@ -144,7 +143,7 @@ class Session {
   gsc_optimizer *optimizer_ = nullptr;
   gsc_scaler *scaler_ = nullptr;
   int failures_ = 0;
-  std::vector<unsigned char> before_;
+  Image before_;
   uint8_t present_[4] = {0, 1, 2, 0};
   void *addresses_[4];
   float word_ = 0.5f, found_inf_ = 0.0f;
@@ -158,7 +157,7 @@ class Session {
 
 void expect_failures(Fault fault, gsc_status expected) {
   Data data;
-  std::vector<unsigned char> trained;
+  Image trained;
   for (int64_t site = 0;; ++site) {
     Allocator allocator;
     allocator.fault = fault;
@@ -247,12 +246,11 @@ TEST(AllocationFailure, LeavesTheListsOfAnOptimizerAsTheyWere) {
   int failures = 0;
   for (gsc_optimizer *optimizer = nullptr; optimizer == nullptr; ++failures) {
     allocator.fail_at = allocator.calls + failures + 1;
-    const gsc_status status =
-        gsc_optimizer_create(context.get(), nullptr, params.get(), grads.get(), nullptr, nullptr, 0, &optimizer);
+    const gsc_status status = gsc_optimizer_create(context, nullptr, params, grads, nullptr, nullptr, 0, &optimizer);
     allocator.fail_at = 0;
-    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), grads.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_check(scaler, grads, nullptr));
     ASSERT_EQ(report_of(scaler, grads.get()).nonfinite_count, status == GSC_OK ? 4 : 0) << failures;
-    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
     gsc_optimizer_destroy(status == GSC_OK ? optimizer : nullptr);
   }
   EXPECT_GT(failures, 3);
@@ -299,10 +297,9 @@ TEST(Allocations, NoneWithAListOfAnotherDevice) {
   const Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_ADAMW), params, grads);
   const Scaler scaler = make_scaler(home, 4.0f);
   gsc_status worst = GSC_OK;
-  const std::function<void()> iteration = [&] {
-    worst = std::max(
-        {worst, gsc_scaler_check(scaler.get(), grads.get(), nullptr), gsc_scaler_discard(scaler.get(), nullptr),
-         gsc_scaler_step(scaler.get(), optimizer.get(), nullptr), gsc_scaler_update(scaler.get(), nullptr)});
+  const auto iteration = [&] {
+    worst = std::max({worst, gsc_scaler_check(scaler, grads, nullptr), gsc_scaler_discard(scaler, nullptr),
+                      gsc_scaler_step(scaler, optimizer, nullptr), gsc_scaler_update(scaler, nullptr)});
   };
   iteration();
   EXPECT_EQ(allocations_of(allocator, iteration), 0);
@@ -319,9 +316,9 @@ TEST(Allocations, RefusedCallsDoNotAllocate) {
   gsc_tensor_list *list = nullptr;
   std::vector<gsc_tensor> bad = data.g;
   bad[3].dtype = 0;
-  EXPECT_EQ(gsc_tensor_list_create(context.get(), bad.data(), 4, nullptr, &list), GSC_ERROR_INVALID_ARGUMENT);
-  EXPECT_EQ(gsc_scaler_update(scaler.get(), nullptr), GSC_ERROR_BAD_STATE);
-  EXPECT_EQ(gsc_scaler_check_range(scaler.get(), grads.get(), 3, 9, nullptr), GSC_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(gsc_tensor_list_create(context, bad.data(), 4, nullptr, &list), GSC_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(gsc_scaler_update(scaler, nullptr), GSC_ERROR_BAD_STATE);
+  EXPECT_EQ(gsc_scaler_check_range(scaler, grads, 3, 9, nullptr), GSC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(allocator.live, live) << "nothing is left behind by a refused call";
 }
 
@@ -336,14 +333,14 @@ TEST(Allocations, PlanIsSmall) {
         std::vector<gsc_tensor> plan;
         const int64_t bytes = count * dtype_size(dtype);
         for (int64_t i = 0; i < tensors; ++i) {
-          const auto address = static_cast<uintptr_t>(0x100000000000 + i * (bytes + 64) / 64 * 64);
+          const uintptr_t address = 0x100000000000 + i * (bytes + 64) / 64 * 64;
           plan.push_back(GSC_TENSOR_INIT(reinterpret_cast<void *>(address), count, dtype));
         }
         const int64_t before = allocator.bytes;
         const List list = make_list(context, plan);
         const int64_t overhead = allocator.bytes - before;
         // The object itself costs about half a KiB however much it describes.
-        EXPECT_LT(static_cast<double>(overhead), 1024.0 + 0.001 * static_cast<double>(tensors * bytes))
+        EXPECT_LT(overhead, 1024.0 + 0.001 * (tensors * bytes))
             << tensors << " x " << count << ' ' << dtype_name(dtype) << ": " << overhead << " bytes";
       }
     }
@@ -358,12 +355,10 @@ TEST(Allocations, AScalerIsSmall) {
   const Context context = make_context(allocator.options(1));
   const List grads = make_list(context, data.g);
   const int64_t before = allocator.bytes;
-  gsc_scaler *made = nullptr;
-  ASSERT_GSC_OK(gsc_scaler_create(context.get(), nullptr, &made));
-  const Scaler scaler(made);
+  const Scaler scaler = make_scaler(context, scaler_options());
   for (int i = 0; i < 100; ++i) {
-    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), grads.get(), nullptr));
-    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_check(scaler, grads, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
   }
   EXPECT_LT(allocator.bytes - before, 2048);
 }
@@ -380,7 +375,7 @@ TEST(CustomAllocator, HoldsWhatTheLibraryKeeps) {
     // Two fp32 slots of 75003 elements.
     EXPECT_GE(allocator.bytes - before, 2 * 4 * 75003);
     int64_t host = 0, device = -1;
-    ASSERT_GSC_OK(gsc_context_get_memory(context.get(), &host, &device));
+    ASSERT_GSC_OK(gsc_context_get_memory(context, &host, &device));
     // The backend and the context are among them.
     EXPECT_EQ(host, allocator.bytes);
     EXPECT_EQ(device, 0);

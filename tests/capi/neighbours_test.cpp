@@ -9,6 +9,7 @@ namespace gsc_test {
 namespace {
 
 enum class Gaps { kNone, kEverywhere, kHereAndThere };
+using enum Gaps;
 
 /// Tensors cut out of one arena.
 class Arena {
@@ -17,7 +18,7 @@ class Arena {
     int64_t bytes = 0;
     for (size_t i = 0; i < counts.size(); ++i) {
       offsets_.push_back(bytes);
-      const bool gap = gaps == Gaps::kEverywhere || (gaps == Gaps::kHereAndThere && random.below(4) == 0);
+      const bool gap = gaps == kEverywhere || (gaps == kHereAndThere && random.below(4) == 0);
       bytes += counts[i] * dtype_size(dtypes[i]) + (gap ? dtype_size(dtypes[i]) : 0);
       // Where the dtype changes the next tensor must be aligned to it; elsewhere this changes nothing.
       if (i + 1 < counts.size()) bytes = (bytes + dtype_size(dtypes[i + 1]) - 1) & ~(dtype_size(dtypes[i + 1]) - 1);
@@ -39,8 +40,8 @@ class Arena {
       for (int64_t i = 0; i < tensors_[t].count; ++i) set(t, i, round_to(values.uniform(-9.0, 9.0), tensors_[t].dtype));
     }
   }
-  std::vector<std::vector<unsigned char>> image() const {
-    std::vector<std::vector<unsigned char>> result;
+  std::vector<Image> image() const {
+    std::vector<Image> result;
     for (const gsc_tensor &t : tensors_) {
       const auto *first = static_cast<const unsigned char *>(t.data);
       result.emplace_back(first, first + t.count * dtype_size(t.dtype));
@@ -60,11 +61,12 @@ struct Training {
   Training(int32_t threads, Gaps gaps, const std::vector<int64_t> &counts, const std::vector<int32_t> &grad_dtypes,
            Random layout)
       : context(make_context(threads)),
+        fp32(counts.size(), GSC_FP32),
         grads(counts, grad_dtypes, gaps, layout),
-        params(counts, std::vector<int32_t>(counts.size(), GSC_FP32), gaps, layout),
+        params(counts, fp32, gaps, layout),
         copies(counts, std::vector<int32_t>(counts.size(), GSC_FP16), gaps, layout),
-        first(counts, std::vector<int32_t>(counts.size(), GSC_FP32), gaps, layout),
-        second(counts, std::vector<int32_t>(counts.size(), GSC_FP32), gaps, layout),
+        first(counts, fp32, gaps, layout),
+        second(counts, fp32, gaps, layout),
         grad_list(make_list(context, grads.tensors())),
         param_list(make_list(context, params.tensors())),
         copy_list(make_list(context, copies.tensors())),
@@ -72,13 +74,10 @@ struct Training {
         second_list(make_list(context, second.tensors())),
         scaler(make_scaler(context, scaler_options(256.0f))) {
     gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
-    gsc_tensor_list *state[] = {first_list, second_list};
-    gsc_optimizer *created = nullptr;
-    EXPECT_GSC_OK(gsc_optimizer_create(context, &options, param_list, grad_list, copy_list, state, 2, &created));
-    optimizer.reset(created);
+    optimizer = make_optimizer(context, options, param_list, grad_list, copy_list, {first_list, second_list});
     options.lr = 0.5;
-    const auto size = static_cast<int64_t>(counts.size());
-    EXPECT_GSC_OK(gsc_optimizer_add_group(created, size / 3, size / 3, &options, nullptr));
+    const auto size = std::ssize(counts);
+    EXPECT_GSC_OK(gsc_optimizer_add_group(optimizer, size / 3, size / 3, &options, nullptr));
     Random values(5);
     for (size_t t = 0; t < counts.size(); ++t) {
       for (int64_t i = 0; i < counts[t]; ++i) params.set(t, i, round_to(values.uniform(-1.0, 1.0), GSC_FP32));
@@ -95,6 +94,7 @@ struct Training {
   }
 
   Context context;
+  std::vector<int32_t> fp32;
   Arena grads, params, copies, first, second;
   List grad_list, param_list, copy_list, first_list, second_list;
   Scaler scaler;
@@ -103,9 +103,9 @@ struct Training {
 
 void expect_same(Training &got, Training &expected) {
   const gsc_report a = got.step(), b = expected.step();
-  EXPECT_EQ(std::memcmp(&a, &b, sizeof a), 0)
-      << "norm " << a.grad_norm << " and " << b.grad_norm << ", first offender " << a.first_tensor << ':'
-      << a.first_element << " and " << b.first_tensor << ':' << b.first_element;
+  EXPECT_TRUE(same_bytes(a, b)) << "norm " << a.grad_norm << " and " << b.grad_norm << ", first offender "
+                                << a.first_tensor << ':' << a.first_element << " and " << b.first_tensor << ':'
+                                << b.first_element;
   EXPECT_EQ(got.params.image(), expected.params.image());
   EXPECT_EQ(got.copies.image(), expected.copies.image());
   EXPECT_EQ(got.first.image(), expected.first.image());
@@ -131,22 +131,22 @@ TEST(Neighbours, DoNotShow) {
   for (int round = 0; round < 12; ++round) {
     const std::vector<int64_t> counts = some_counts(random, 30 + random.below(400));
     std::vector<int32_t> dtypes;
-    const int32_t run = static_cast<int32_t>(1 + random.below(60));
+    const size_t run = 1 + random.below(60);
     for (size_t i = 0; i < counts.size(); ++i) {
-      dtypes.push_back(round % 3 == 0 ? GSC_FP32 : kAllDtypes[(i / static_cast<size_t>(run) + 2) % 4]);
+      dtypes.push_back(round % 3 == 0 ? GSC_FP32 : kAllDtypes[(i / run + 2) % 4]);
     }
-    for (const Gaps gaps : {Gaps::kNone, Gaps::kHereAndThere}) {
+    for (const Gaps gaps : {kNone, kHereAndThere}) {
       for (const int32_t threads : {1, 3}) {
         SCOPED_TRACE(text("round ", round, ", gaps ", static_cast<int>(gaps), ", threads ", threads));
-        Training apart(1, Gaps::kEverywhere, counts, dtypes, Random(1));
-        Training close(threads, gaps, counts, dtypes, Random(static_cast<uint64_t>(round)));
+        Training apart(1, kEverywhere, counts, dtypes, Random(1));
+        Training close(threads, gaps, counts, dtypes, Random(round));
         for (uint64_t step = 0; step < 3; ++step) {
           apart.grads.fill(step);
           close.grads.fill(step);
           if (step == 1) {  // skipped, and the first offender is found in the right tensor
             size_t tensor = 0;
             do {
-              tensor = static_cast<size_t>(random.below(static_cast<int64_t>(counts.size())));
+              tensor = random.below(std::ssize(counts));
             } while (counts[tensor] == 0);
             const int64_t element = random.below(counts[tensor]);
             apart.grads.set(tensor, element, kInf);
@@ -178,10 +178,10 @@ TEST(Neighbours, DoNotShowInOperations) {
       src.fill(1);
       dst.fill(2);
       const gsc_tensor *from = src.tensors().data(), *to = dst.tensors().data();
-      const auto size = static_cast<int64_t>(counts.size());
+      const auto size = std::ssize(counts);
       const float factor = 0.7f;
       EXPECT_GSC_OK(gsc_ops_axpby(context, 0.3, from, 0.6, to, size, nullptr));
-      std::vector<std::vector<std::vector<unsigned char>>> images = {dst.image()};
+      std::vector<std::vector<Image>> images = {dst.image()};
       EXPECT_GSC_OK(gsc_ops_scale(context, from, from, size, &factor, nullptr));
       images.push_back(src.image());
       EXPECT_GSC_OK(gsc_ops_cast(context, from, to, size, nullptr));
@@ -189,11 +189,11 @@ TEST(Neighbours, DoNotShowInOperations) {
       EXPECT_TRUE(src.guards_intact() && dst.guards_intact());
       return images;
     };
-    const auto expected = results(1, Gaps::kEverywhere, Gaps::kEverywhere);
+    const auto expected = results(1, kEverywhere, kEverywhere);
     for (const int32_t threads : {1, 3}) {
-      EXPECT_EQ(results(threads, Gaps::kNone, Gaps::kNone), expected) << "round " << round;
-      EXPECT_EQ(results(threads, Gaps::kHereAndThere, Gaps::kNone), expected) << "round " << round;
-      EXPECT_EQ(results(threads, Gaps::kNone, Gaps::kHereAndThere), expected) << "round " << round;
+      EXPECT_EQ(results(threads, kNone, kNone), expected) << "round " << round;
+      EXPECT_EQ(results(threads, kHereAndThere, kNone), expected) << "round " << round;
+      EXPECT_EQ(results(threads, kNone, kHereAndThere), expected) << "round " << round;
     }
   }
 }
@@ -202,17 +202,16 @@ TEST(Neighbours, MayBeMovedApart) {
   Random random(78);
   const std::vector<int64_t> counts = some_counts(random, 200);
   const std::vector<int32_t> dtypes(counts.size(), GSC_BF16);
-  Training apart(1, Gaps::kEverywhere, counts, dtypes, Random(1));
-  Training moved(2, Gaps::kNone, counts, dtypes, Random(2));
-  Arena elsewhere(counts, dtypes, Gaps::kHereAndThere, random);
+  Training apart(1, kEverywhere, counts, dtypes, Random(1));
+  Training moved(2, kNone, counts, dtypes, Random(2));
+  Arena elsewhere(counts, dtypes, kHereAndThere, random);
   for (uint64_t step = 0; step < 2; ++step) {
     apart.grads.fill(step);
     moved.grads.fill(step);
     expect_same(moved, apart);
     std::vector<void *> data;
     for (const gsc_tensor &t : elsewhere.tensors()) data.push_back(t.data);
-    ASSERT_GSC_OK(
-        gsc_tensor_list_set_pointers(moved.grad_list, data.data(), static_cast<int64_t>(data.size()), nullptr));
+    ASSERT_GSC_OK(gsc_tensor_list_set_pointers(moved.grad_list, data.data(), std::ssize(data), nullptr));
     std::swap(moved.grads, elsewhere);
   }
 }

@@ -14,7 +14,7 @@ namespace gsc_test {
 namespace {
 
 constexpr float kScale = 8.0f;
-const float kNoFactor = static_cast<float>(kNan);
+const float kNoFactor = kNan;
 
 int32_t refuse(void *, double *, int64_t, gsc_stream) { return 1; }
 const gsc_reducer kRefusing = {sizeof(gsc_reducer), 0, &refuse, nullptr};
@@ -55,7 +55,7 @@ struct World {
   Scaler scaler = make_scaler(context, scaler_options(kScale, 3));
   Scaler rival = make_scaler(context, scaler_options(2.0f, 3));
   Scaler disabled = make_scaler(context, disabled_options());
-  std::vector<unsigned char> saved;  ///< of main's optimizer, before anything happened
+  Image saved;  ///< of main's optimizer, before anything happened
   Buffer spare[2] = {Buffer(GSC_FP16, 5), Buffer(GSC_FP32, 40)};
   float words[4] = {1.0f, 0.0f, 2.0f, 0.0f};
   int32_t tracker = 1;
@@ -65,120 +65,106 @@ struct World {
   World() {
     Random random(3);
     for (Trainer *trainer : {&main, &extra, &away}) trainer->fill_grads(random, 1.0, kScale);
-    saved = saved_image(main.get());
+    saved = saved_image(main);
   }
 
   /// Everything that has bytes, in one string. Addresses differ between worlds and are left out.
   std::string bytes() {
     std::string result;
     const auto add = [&](const void *data, size_t size) { result.append(static_cast<const char *>(data), size); };
+    const auto add_struct = [&](const auto &value) { add(&value, sizeof value); };
+    const auto add_buffers = [&](auto &buffers) {
+      for (Buffer &buffer : buffers) add(buffer.data(), buffer.bytes());
+    };
     for (Trainer *trainer : {&main, &extra, &away}) {
-      const std::vector<unsigned char> image = saved_image(trainer->get());
+      const Image image = saved_image(*trainer);
       add(image.data(), image.size());
-      for (auto *buffers : {&trainer->params(), &trainer->grads(), &trainer->copies()}) {
-        for (Buffer &buffer : *buffers) add(buffer.data(), static_cast<size_t>(buffer.bytes()));
-      }
+      for (auto *buffers : {&trainer->params(), &trainer->grads(), &trainer->copies()}) add_buffers(*buffers);
       int32_t groups = 0;
-      EXPECT_GSC_OK(gsc_optimizer_get_group_count(trainer->get(), &groups));
+      EXPECT_GSC_OK(gsc_optimizer_get_group_count(*trainer, &groups));
       for (int32_t group = 0; group < groups; ++group) {
         auto options = with_size<gsc_optimizer_options>();
-        EXPECT_GSC_OK(gsc_optimizer_get_options(trainer->get(), group, &options));
-        add(&options, sizeof options);
+        EXPECT_GSC_OK(gsc_optimizer_get_options(*trainer, group, &options));
+        add_struct(options);
       }
       for (int64_t i = 0; i < 2; ++i) {
         const char *name = nullptr;
         gsc_tensor tensor{};
         EXPECT_GSC_OK(gsc_tensor_list_get_name(trainer->grad_list(), i, &name));
         EXPECT_GSC_OK(gsc_tensor_list_get_tensor(trainer->grad_list(), i, &tensor));
-        result += text(name, tensor.data == trainer->grads()[static_cast<size_t>(i)].data());
+        result += text(name, tensor.data == trainer->grads()[i].data());
       }
     }
     for (const Scaler *s : {&scaler, &rival}) {
-      const gsc_scaler_state state = state_of(*s);
-      add(&state, sizeof state);
-      auto report = with_size<gsc_report>();
-      EXPECT_GSC_OK(gsc_scaler_get_report_sync(s->get(), nullptr, &report, nullptr));
-      add(&report, sizeof report);
+      add_struct(state_of(*s));
+      add_struct(report_of(*s));
       auto options = with_size<gsc_scaler_options>();
-      EXPECT_GSC_OK(gsc_scaler_get_options(s->get(), &options));
-      add(&options, sizeof options);
+      EXPECT_GSC_OK(gsc_scaler_get_options(*s, &options));
+      add_struct(options);
       int64_t count = 0;
-      EXPECT_GSC_OK(gsc_scaler_get_history_sync(s->get(), nullptr, 0, &count, nullptr));
-      std::vector<gsc_history_entry> history(static_cast<size_t>(count));
-      EXPECT_GSC_OK(gsc_scaler_get_history_sync(s->get(), history.data(), count, &count, nullptr));
+      EXPECT_GSC_OK(gsc_scaler_get_history_sync(*s, nullptr, 0, &count, nullptr));
+      std::vector<gsc_history_entry> history(count);
+      EXPECT_GSC_OK(gsc_scaler_get_history_sync(*s, history.data(), count, &count, nullptr));
       add(history.data(), history.size() * sizeof history[0]);
     }
-    for (Buffer &buffer : spare) add(buffer.data(), static_cast<size_t>(buffer.bytes()));
-    add(words, sizeof words);
-    add(&tracker, sizeof tracker);
-    add(norms, sizeof norms);
-    add(&out, sizeof out);
+    add_buffers(spare);
+    add_struct(words);
+    add_struct(tracker);
+    add_struct(norms);
+    add_struct(out);
     return result;
   }
 
   std::vector<gsc_tensor> spares() { return {spare[0].tensor(), spare[1].tensor()}; }
 };
 
-gsc_status ok_scaler(World &w, gsc_status (*call)(gsc_scaler *, gsc_tensor_list *, gsc_stream)) {
-  return call(w.scaler.get(), w.main.grad_list(), nullptr);
-}
+#define S w.scaler
+#define G w.main.grad_list()
+#define O w.main
+#define C w.context
+#define OUT w.out
+#define POINTER(type) reinterpret_cast<type **>(&OUT.pointer[0])
 
 struct Stage {
   const char *name;
   std::function<void(World &)> enter;
 };
 
+// Calls that bring a world into a stage.
+#define STAGE(name, ...)                                                                                    \
+  {                                                                                                         \
+    name, []([[maybe_unused]] World &w) {                                                                   \
+      for (const gsc_status status : std::initializer_list<gsc_status>{__VA_ARGS__}) EXPECT_GSC_OK(status); \
+    }                                                                                                       \
+  }
+
 const Stage kStages[] = {
-    {"ready", [](World &) {}},
-    {"after an update",
-     [](World &w) { EXPECT_GSC_OK(gsc_scaler_step_and_update(w.scaler.get(), w.main.get(), nullptr)); }},
-    {"checked", [](World &w) { EXPECT_GSC_OK(ok_scaler(w, gsc_scaler_check)); }},
+    STAGE("ready", GSC_OK),
+    STAGE("after an update", gsc_scaler_step_and_update(S, O, nullptr)),
+    STAGE("checked", gsc_scaler_check(S, G, nullptr)),
     {"checked, with an overflow",
      [](World &w) {
        w.main.grads()[1].set(39, kInf);
-       EXPECT_GSC_OK(ok_scaler(w, gsc_scaler_check));
+       EXPECT_GSC_OK(gsc_scaler_check(S, G, nullptr));
      }},
-    {"half checked",
-     [](World &w) { EXPECT_GSC_OK(gsc_scaler_check_range(w.scaler.get(), w.main.grad_list(), 0, 1, nullptr)); }},
-    {"unscaled", [](World &w) { EXPECT_GSC_OK(ok_scaler(w, gsc_scaler_unscale)); }},
-    {"unscaled and clipped",
-     [](World &w) {
-       EXPECT_GSC_OK(ok_scaler(w, gsc_scaler_unscale));
-       EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(w.scaler.get(), w.main.grad_list(), 0.5, GSC_NORM_L2, nullptr));
-       EXPECT_GSC_OK(gsc_scaler_clip_grad_value(w.scaler.get(), w.main.grad_list(), 0.1, nullptr));
-     }},
-    {"a norm is waiting",
-     [](World &w) {
-       EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(w.scaler.get(), w.main.grad_list(), 0.5, GSC_NORM_INF, nullptr));
-     }},
-    {"a value is waiting",
-     [](World &w) { EXPECT_GSC_OK(gsc_scaler_clip_grad_value(w.scaler.get(), w.main.grad_list(), 0.1, nullptr)); }},
-    {"stepped", [](World &w) { EXPECT_GSC_OK(gsc_scaler_step(w.scaler.get(), w.main.get(), nullptr)); }},
-    {"another list is half checked",
-     [](World &w) { EXPECT_GSC_OK(gsc_scaler_check_range(w.scaler.get(), w.extra.grad_list(), 1, 1, nullptr)); }},
-    {"another list is half checked, this one checked",
-     [](World &w) {
-       EXPECT_GSC_OK(gsc_scaler_check_range(w.scaler.get(), w.extra.grad_list(), 1, 1, nullptr));
-       EXPECT_GSC_OK(ok_scaler(w, gsc_scaler_check));
-     }},
-    {"another list is stepped",
-     [](World &w) { EXPECT_GSC_OK(gsc_scaler_step(w.scaler.get(), w.extra.get(), nullptr)); }},
-    {"a list of another context is half checked",
-     [](World &w) { EXPECT_GSC_OK(gsc_scaler_check_range(w.scaler.get(), w.away.grad_list(), 0, 1, nullptr)); }},
-    {"a list of another context is stepped",
-     [](World &w) { EXPECT_GSC_OK(gsc_scaler_step(w.scaler.get(), w.away.get(), nullptr)); }},
-    {"in a rival's iteration",
-     [](World &w) { EXPECT_GSC_OK(gsc_scaler_check(w.rival.get(), w.main.grad_list(), nullptr)); }},
-    {"in the iteration of a disabled scaler",
-     [](World &w) {
-       EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(w.disabled.get(), w.main.grad_list(), 0.5, GSC_NORM_L2, nullptr));
-     }},
-    {"the reducer fails", [](World &w) { EXPECT_GSC_OK(gsc_scaler_set_reducer(w.scaler.get(), &kRefusing)); }},
-    {"the reducer fails on a list half checked",
-     [](World &w) {
-       EXPECT_GSC_OK(gsc_scaler_set_reducer(w.scaler.get(), &kRefusing));
-       EXPECT_GSC_OK(gsc_scaler_check_range(w.scaler.get(), w.main.grad_list(), 0, 1, nullptr));
-     }},
+    STAGE("half checked", gsc_scaler_check_range(S, G, 0, 1, nullptr)),
+    STAGE("unscaled", gsc_scaler_unscale(S, G, nullptr)),
+    STAGE("unscaled and clipped", gsc_scaler_unscale(S, G, nullptr),
+          gsc_scaler_clip_grad_norm(S, G, 0.5, GSC_NORM_L2, nullptr), gsc_scaler_clip_grad_value(S, G, 0.1, nullptr)),
+    STAGE("a norm is waiting", gsc_scaler_clip_grad_norm(S, G, 0.5, GSC_NORM_INF, nullptr)),
+    STAGE("a value is waiting", gsc_scaler_clip_grad_value(S, G, 0.1, nullptr)),
+    STAGE("stepped", gsc_scaler_step(S, O, nullptr)),
+    STAGE("another list is half checked", gsc_scaler_check_range(S, w.extra.grad_list(), 1, 1, nullptr)),
+    STAGE("another list is half checked, this one checked",
+          gsc_scaler_check_range(S, w.extra.grad_list(), 1, 1, nullptr), gsc_scaler_check(S, G, nullptr)),
+    STAGE("another list is stepped", gsc_scaler_step(S, w.extra, nullptr)),
+    STAGE("a list of another context is half checked", gsc_scaler_check_range(S, w.away.grad_list(), 0, 1, nullptr)),
+    STAGE("a list of another context is stepped", gsc_scaler_step(S, w.away, nullptr)),
+    STAGE("in a rival's iteration", gsc_scaler_check(w.rival, G, nullptr)),
+    STAGE("in the iteration of a disabled scaler", gsc_scaler_clip_grad_norm(w.disabled, G, 0.5, GSC_NORM_L2, nullptr)),
+    STAGE("the reducer fails", gsc_scaler_set_reducer(S, &kRefusing)),
+    STAGE("the reducer fails on a list half checked", gsc_scaler_set_reducer(S, &kRefusing),
+          gsc_scaler_check_range(S, G, 0, 1, nullptr)),
 };
 
 struct Call {
@@ -186,60 +172,52 @@ struct Call {
   std::function<gsc_status(World &)> make;
 };
 
-#define CALL(function, ...)                                                                   \
-  {                                                                                           \
-#function, []([[maybe_unused]] World & w) -> gsc_status { return function(__VA_ARGS__); } \
+// A call of the function, or an expression that makes one.
+#define ROW(function, ...)                                                          \
+  {                                                                                 \
+#function, []([[maybe_unused]] World & w) -> gsc_status { return __VA_ARGS__; } \
   }
-#define S w.scaler.get()
-#define G w.main.grad_list()
-#define O w.main.get()
-#define C w.context.get()
-#define OUT w.out
+#define CALL(function, ...) ROW(function, function(__VA_ARGS__))
 
-gsc_scaler_state changed_state(World &w, const std::function<void(gsc_scaler_state &)> &change) {
+gsc_status set_state(World &w, void (*change)(gsc_scaler_state &)) {
   gsc_scaler_state state = state_of(w.scaler);
   state.scale = 4.0f;
   state.growth_tracker = 2;
   change(state);
-  return state;
-}
-gsc_status set_state(World &w, const std::function<void(gsc_scaler_state &)> &change) {
-  const gsc_scaler_state state = changed_state(w, change);
   return gsc_scaler_set_state(S, &state, nullptr);
 }
-gsc_status set_options(World &w, const std::function<void(gsc_scaler_options &)> &change) {
+gsc_status set_options(World &w, void (*change)(gsc_scaler_options &)) {
   gsc_scaler_options options = scaler_options(kScale, 7);
   change(options);
   return gsc_scaler_set_options(S, &options, nullptr);
 }
-gsc_status set_group(World &w, int32_t group, const std::function<void(gsc_optimizer_options &)> &change) {
+gsc_optimizer_options group_options(void (*change)(gsc_optimizer_options &)) {
   gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
   options.lr = 0.25;
   change(options);
+  return options;
+}
+gsc_status set_group(World &w, int32_t group, void (*change)(gsc_optimizer_options &)) {
+  const gsc_optimizer_options options = group_options(change);
   return gsc_optimizer_set_options(O, group, &options, nullptr);
 }
-gsc_status add_group(World &w, int64_t first, int64_t count,
-                     const std::function<void(gsc_optimizer_options &)> &change) {
-  gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
-  options.lr = 0.25;
-  change(options);
+gsc_status add_group(World &w, int64_t first, int64_t count, void (*change)(gsc_optimizer_options &)) {
+  const gsc_optimizer_options options = group_options(change);
   return gsc_optimizer_add_group(O, first, count, &options, &OUT.i32[0]);
 }
-gsc_status load(World &w, const std::function<void(std::vector<unsigned char> &)> &change) {
-  std::vector<unsigned char> image = w.saved;
+gsc_status load(World &w, void (*change)(Image &)) {
+  Image image = w.saved;
   change(image);
   return load_image(O, image);
 }
-template <typename Change>
-gsc_status create_optimizer(World &w, const Change &change) {
+gsc_status create_optimizer(World &w, void (*change)(gsc_optimizer_options &, gsc_tensor_list **, gsc_tensor_list *)) {
   gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
   const List params = make_list(w.context, w.main.params());
   const List grads = make_list(w.context, w.main.grads());
   const List foreign = make_list(w.other, w.away.grads());
-  gsc_tensor_list *lists[2] = {params.get(), grads.get()};
-  change(options, lists, foreign.get());
-  return gsc_optimizer_create(C, &options, lists[0], lists[1], nullptr, nullptr, 0,
-                              reinterpret_cast<gsc_optimizer **>(&OUT.pointer[0]));
+  gsc_tensor_list *lists[2] = {params, grads};
+  change(options, lists, foreign);
+  return gsc_optimizer_create(C, &options, lists[0], lists[1], nullptr, nullptr, 0, POINTER(gsc_optimizer));
 }
 gsc_status set_pointers(World &w, bool overlapping) {
   void *data[2] = {w.spare[0].data(), overlapping ? w.spare[0].data() : nullptr};
@@ -252,26 +230,26 @@ const Call kCalls[] = {
     CALL(gsc_context_options_init, &OUT.context_options, 3),
     CALL(gsc_device_get_count, 9, &OUT.i32[0]),
     CALL(gsc_error_get_last, &OUT.error),
-    {"gsc_device_get_info", [](World &w) { return gsc_device_get_info(GSC_DEVICE_CPU, 1, &OUT.info); }},
+    CALL(gsc_device_get_info, GSC_DEVICE_CPU, 1, &OUT.info),
     {"gsc_context_create",
      [](World &w) {
        gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
        options.num_threads = -1;
-       return gsc_context_create(&options, reinterpret_cast<gsc_context **>(&OUT.pointer[0]));
+       return gsc_context_create(&options, POINTER(gsc_context));
      }},
-    CALL(gsc_context_get_device, reinterpret_cast<gsc_context *>(S), &OUT.i32[0], &OUT.i32[1]),
+    CALL(gsc_context_get_device, reinterpret_cast<gsc_context *>(S.get()), &OUT.i32[0], &OUT.i32[1]),
     CALL(gsc_context_get_cpu, nullptr, &OUT.i32[0], &OUT.i32[1]),
     CALL(gsc_context_get_memory, nullptr, &OUT.i64[0], &OUT.i64[1]),
     CALL(gsc_context_set_log, nullptr, nullptr, nullptr),
     {"gsc_tensor_list_create",
      [](World &w) {
        gsc_tensor bad[2] = {w.spare[0].tensor(), w.spare[0].tensor()};
-       return gsc_tensor_list_create(C, bad, 2, nullptr, reinterpret_cast<gsc_tensor_list **>(&OUT.pointer[0]));
+       return gsc_tensor_list_create(C, bad, 2, nullptr, POINTER(gsc_tensor_list));
      }},
     CALL(gsc_tensor_list_get_count, nullptr, &OUT.i64[0]),
     CALL(gsc_tensor_list_get_tensor, G, 2, &OUT.tensor),
-    {"gsc_tensor_list_set_pointers", [](World &w) { return set_pointers(w, false); }},
-    {"gsc_tensor_list_set_pointers", [](World &w) { return set_pointers(w, true); }},
+    ROW(gsc_tensor_list_set_pointers, set_pointers(w, false)),
+    ROW(gsc_tensor_list_set_pointers, set_pointers(w, true)),
     {"gsc_tensor_list_set_present",
      [](World &w) {
        const uint8_t present[2] = {0, 1};
@@ -286,20 +264,16 @@ const Call kCalls[] = {
     {"gsc_scaler_create",
      [](World &w) {
        gsc_scaler_options options = scaler_options(-1.0f);
-       return gsc_scaler_create(C, &options, reinterpret_cast<gsc_scaler **>(&OUT.pointer[0]));
+       return gsc_scaler_create(C, &options, POINTER(gsc_scaler));
      }},
-    {"gsc_scaler_scale",
-     [](World &w) {
-       const std::vector<gsc_tensor> src = tensors_of(w.extra.grads());
-       return gsc_scaler_scale(S, src.data(), w.spares().data(), 2, nullptr);
-     }},
+    CALL(gsc_scaler_scale, S, tensors_of(w.extra.grads()).data(), w.spares().data(), 2, nullptr),
     CALL(gsc_scaler_unscale, S, G, nullptr),
     CALL(gsc_scaler_unscale, S, w.away.grad_list(), nullptr),
-    CALL(gsc_scaler_unscale, w.disabled.get(), G, nullptr),
+    CALL(gsc_scaler_unscale, w.disabled, G, nullptr),
     CALL(gsc_scaler_check, S, G, nullptr),
     CALL(gsc_scaler_check, S, w.extra.grad_list(), nullptr),
     CALL(gsc_scaler_check, S, w.away.grad_list(), nullptr),
-    CALL(gsc_scaler_check, w.rival.get(), G, nullptr),
+    CALL(gsc_scaler_check, w.rival, G, nullptr),
     CALL(gsc_scaler_check_range, S, G, 0, 1, nullptr),
     CALL(gsc_scaler_check_range, S, G, 1, 1, nullptr),
     CALL(gsc_scaler_check_range, S, G, 1, 2, nullptr),
@@ -314,39 +288,30 @@ const Call kCalls[] = {
     CALL(gsc_scaler_clip_grad_value, S, G, 0.05, nullptr),
     CALL(gsc_scaler_clip_grad_value, S, G, kNan, nullptr),
     CALL(gsc_scaler_step, S, O, nullptr),
-    CALL(gsc_scaler_step, w.rival.get(), O, nullptr),
-    CALL(gsc_scaler_step, w.disabled.get(), O, nullptr),
+    CALL(gsc_scaler_step, w.rival, O, nullptr),
+    CALL(gsc_scaler_step, w.disabled, O, nullptr),
     CALL(gsc_scaler_should_step_sync, S, G, &OUT.i32[0], nullptr),
     CALL(gsc_scaler_update, S, nullptr),
     CALL(gsc_scaler_step_and_update, S, O, nullptr),
-    CALL(gsc_scaler_step_and_update, S, w.away.get(), nullptr),
-    CALL(gsc_scaler_step_and_update, w.rival.get(), O, nullptr),
-    CALL(gsc_scaler_discard, S, reinterpret_cast<gsc_tensor_list *>(O)),
+    CALL(gsc_scaler_step_and_update, S, w.away, nullptr),
+    CALL(gsc_scaler_step_and_update, w.rival, O, nullptr),
+    CALL(gsc_scaler_discard, S, reinterpret_cast<gsc_tensor_list *>(O.get())),
     CALL(gsc_scaler_set_scale, S, -1.0f, nullptr),
-    CALL(gsc_scaler_get_scale_sync, reinterpret_cast<gsc_scaler *>(O), &OUT.f32[0], nullptr),
-    {"gsc_scaler_get_report_sync",
-     [](World &w) { return gsc_scaler_get_report_sync(S, w.extra.grad_list(), &OUT.report, nullptr); }},
-    {"gsc_scaler_read_report_async",
-     [](World &w) { return gsc_scaler_read_report_async(S, w.extra.grad_list(), &OUT.report, nullptr); }},
+    CALL(gsc_scaler_get_scale_sync, reinterpret_cast<gsc_scaler *>(O.get()), &OUT.f32[0], nullptr),
+    CALL(gsc_scaler_get_report_sync, S, w.extra.grad_list(), &OUT.report, nullptr),
+    CALL(gsc_scaler_read_report_async, S, w.extra.grad_list(), &OUT.report, nullptr),
     CALL(gsc_scaler_get_history_sync, S, OUT.history, -1, &OUT.i64[0], nullptr),
-    {"gsc_scaler_get_device_state",
-     [](World &w) { return gsc_scaler_get_device_state(S, w.away.grad_list(), &OUT.device_state); }},
-    {"gsc_scaler_get_state_sync",
-     [](World &w) { return gsc_scaler_get_state_sync(w.disabled.get(), &OUT.state, nullptr); }},
-    {"gsc_scaler_set_state", [](World &w) { return set_state(w, [](gsc_scaler_state &s) { s.format = 0; }); }},
-    {"gsc_scaler_set_state", [](World &w) { return set_state(w, [](gsc_scaler_state &s) { s.scale = -1.0f; }); }},
-    {"gsc_scaler_set_state", [](World &w) { return set_state(w, [](gsc_scaler_state &s) { s.growth_factor = 1.0; }); }},
-    {"gsc_scaler_set_state",
-     [](World &w) { return set_state(w, [](gsc_scaler_state &s) { s.skipped = s.updates + 1; }); }},
-    {"gsc_scaler_set_state",
-     [](World &w) { return set_state(w, [](gsc_scaler_state &s) { s.hysteresis_tracker = 2; }); }},
+    CALL(gsc_scaler_get_device_state, S, w.away.grad_list(), &OUT.device_state),
+    CALL(gsc_scaler_get_state_sync, w.disabled, &OUT.state, nullptr),
+    ROW(gsc_scaler_set_state, set_state(w, [](auto &s) { s.format = 0; })),
+    ROW(gsc_scaler_set_state, set_state(w, [](auto &s) { s.scale = -1.0f; })),
+    ROW(gsc_scaler_set_state, set_state(w, [](auto &s) { s.growth_factor = 1.0; })),
+    ROW(gsc_scaler_set_state, set_state(w, [](auto &s) { s.skipped = s.updates + 1; })),
+    ROW(gsc_scaler_set_state, set_state(w, [](auto &s) { s.hysteresis_tracker = 2; })),
     CALL(gsc_scaler_get_options, nullptr, &OUT.scaler_options),
-    {"gsc_scaler_set_options",
-     [](World &w) { return set_options(w, [](gsc_scaler_options &o) { o.init_scale = 1.0f; }); }},
-    {"gsc_scaler_set_options",
-     [](World &w) { return set_options(w, [](gsc_scaler_options &o) { o.backoff_factor = 2.0; }); }},
-    {"gsc_scaler_set_options",
-     [](World &w) { return set_options(w, [](gsc_scaler_options &o) { o.history_capacity = 1; }); }},
+    ROW(gsc_scaler_set_options, set_options(w, [](auto &o) { o.init_scale = 1.0f; })),
+    ROW(gsc_scaler_set_options, set_options(w, [](auto &o) { o.backoff_factor = 2.0; })),
+    ROW(gsc_scaler_set_options, set_options(w, [](auto &o) { o.history_capacity = 1; })),
     {"gsc_scaler_set_reducer",
      [](World &w) {
        gsc_reducer reducer = kRefusing;
@@ -355,41 +320,28 @@ const Call kCalls[] = {
      }},
     CALL(gsc_scaler_set_reducer, S, &kRefusing),
     CALL(gsc_optimizer_options_init, &OUT.optimizer_options, sizeof OUT.optimizer_options, 99),
-    {"gsc_optimizer_create",
-     [](World &w) {
-       return create_optimizer(w,
-                               [](gsc_optimizer_options &o, gsc_tensor_list **, gsc_tensor_list *) { o.beta1 = 1.0; });
-     }},
-    {"gsc_optimizer_create",
-     [](World &w) {
-       return create_optimizer(w, [](gsc_optimizer_options &, gsc_tensor_list **l, gsc_tensor_list *) { l[1] = l[0]; });
-     }},
-    {"gsc_optimizer_create",
-     [](World &w) {
-       return create_optimizer(w, [](gsc_optimizer_options &, gsc_tensor_list **l, gsc_tensor_list *f) { l[1] = f; });
-     }},
-    {"gsc_optimizer_add_group", [](World &w) { return add_group(w, 1, 2, [](gsc_optimizer_options &) {}); }},
-    {"gsc_optimizer_add_group",
-     [](World &w) { return add_group(w, 0, 1, [](gsc_optimizer_options &o) { o.kind = GSC_ADAM; }); }},
-    {"gsc_optimizer_add_group",
-     [](World &w) { return add_group(w, 0, 1, [](gsc_optimizer_options &o) { o.eps = kNan; }); }},
+    ROW(gsc_optimizer_create, create_optimizer(w, [](auto &o, auto, auto) { o.beta1 = 1.0; })),
+    ROW(gsc_optimizer_create, create_optimizer(w, [](auto &, auto lists, auto) { lists[1] = lists[0]; })),
+    ROW(gsc_optimizer_create, create_optimizer(w, [](auto &, auto lists, auto foreign) { lists[1] = foreign; })),
+    ROW(gsc_optimizer_add_group, add_group(w, 1, 2, [](auto &) {})),
+    ROW(gsc_optimizer_add_group, add_group(w, 0, 1, [](auto &o) { o.kind = GSC_ADAM; })),
+    ROW(gsc_optimizer_add_group, add_group(w, 0, 1, [](auto &o) { o.eps = kNan; })),
     CALL(gsc_optimizer_get_group_count, nullptr, &OUT.i32[0]),
     CALL(gsc_optimizer_get_options, O, 1, &OUT.optimizer_options),
-    {"gsc_optimizer_set_options", [](World &w) { return set_group(w, 1, [](gsc_optimizer_options &) {}); }},
-    {"gsc_optimizer_set_options",
-     [](World &w) { return set_group(w, 0, [](gsc_optimizer_options &o) { o.lr = kInf; }); }},
+    ROW(gsc_optimizer_set_options, set_group(w, 1, [](auto &) {})),
+    ROW(gsc_optimizer_set_options, set_group(w, 0, [](auto &o) { o.lr = kInf; })),
     CALL(gsc_optimizer_set_lr, O, 0, -1.0, nullptr),
     CALL(gsc_optimizer_set_lr, O, 1, 1.0, nullptr),
     CALL(gsc_optimizer_set_evaluating, O, 1, nullptr),
     CALL(gsc_optimizer_get_evaluating, O, nullptr),
     CALL(gsc_optimizer_set_device_lr, O, 1, w.words, nullptr),
-    CALL(gsc_optimizer_step, reinterpret_cast<gsc_optimizer *>(S), nullptr),
+    CALL(gsc_optimizer_step, reinterpret_cast<gsc_optimizer *>(S.get()), nullptr),
     CALL(gsc_optimizer_step_scaled, nullptr, w.words, w.words + 1, nullptr),
     CALL(gsc_optimizer_step_scaled, O, &kNoFactor, w.words + 1, nullptr),
     CALL(gsc_optimizer_zero_grads, nullptr, nullptr),
-    CALL(gsc_optimizer_get_grads, nullptr, reinterpret_cast<gsc_tensor_list **>(&OUT.pointer[0])),
+    CALL(gsc_optimizer_get_grads, nullptr, POINTER(gsc_tensor_list)),
     CALL(gsc_optimizer_get_state_count, nullptr, &OUT.i32[0]),
-    CALL(gsc_optimizer_get_state, O, 2, reinterpret_cast<gsc_tensor_list **>(&OUT.pointer[0]), &OUT.text[0]),
+    CALL(gsc_optimizer_get_state, O, 2, POINTER(gsc_tensor_list), &OUT.text[0]),
     CALL(gsc_optimizer_get_steps_sync, nullptr, &OUT.i64[0], &OUT.i64[1], nullptr),
     CALL(gsc_optimizer_get_unchanged_sync, nullptr, &OUT.i64[0], nullptr),
     CALL(gsc_optimizer_set_steps, O, 5, -1, nullptr),
@@ -406,33 +358,21 @@ const Call kCalls[] = {
     CALL(gsc_optimizer_get_tensor_steps_sync, O, OUT.i64, 3, nullptr),
     CALL(gsc_optimizer_get_save_size, nullptr, &OUT.i64[0]),
     CALL(gsc_optimizer_save_sync, O, OUT.histogram, 17, nullptr),
-    {"gsc_optimizer_load_sync", [](World &w) { return load(w, [](std::vector<unsigned char> &b) { b.pop_back(); }); }},
-    {"gsc_optimizer_load_sync", [](World &w) { return load(w, [](std::vector<unsigned char> &b) { b[0] ^= 1; }); }},
-    {"gsc_optimizer_load_sync",
-     [](World &w) { return load(w, [](std::vector<unsigned char> &b) { std::fill_n(b.begin() + 24, 16, 0x81); }); }},
-    {"gsc_ops_unscale_check",
-     [](World &w) { return gsc_ops_unscale_check(C, w.spares().data(), 2, &w.words[1], nullptr, nullptr); }},
+    ROW(gsc_optimizer_load_sync, load(w, [](auto &b) { b.pop_back(); })),
+    ROW(gsc_optimizer_load_sync, load(w, [](auto &b) { b[0] ^= 1; })),
+    ROW(gsc_optimizer_load_sync, load(w, [](auto &b) { std::fill_n(b.begin() + 24, 16, 0x81); })),
+    CALL(gsc_ops_unscale_check, C, w.spares().data(), 2, &w.words[1], nullptr, nullptr),
     CALL(gsc_ops_update_scale, C, &w.words[2], &w.tracker, &w.words[1], 1.0, 0.5, 2000, nullptr),
-    {"gsc_ops_scale",
-     [](World &
-            w) { return gsc_ops_scale(C, tensors_of(w.extra.grads()).data(), w.spares().data(), 2, w.words, nullptr); }},
-    {"gsc_ops_axpby",
-     [](World &
-            w) { return gsc_ops_axpby(C, 1.0, tensors_of(w.extra.grads()).data(), 1.0, w.spares().data(), 2, nullptr); }},
-    {"gsc_ops_cast",
-     [](World &w) { return gsc_ops_cast(C, tensors_of(w.extra.grads()).data(), w.spares().data(), 2, nullptr); }},
-    {"gsc_ops_convert_state",
-     [](World &w) {
-       const std::vector<gsc_tensor> grads = tensors_of(w.extra.grads());
-       return gsc_ops_convert_state(C, grads.data(), nullptr, w.spares().data(), 2, nullptr);
-     }},
-    {"gsc_ops_norm",
-     [](World &w) { return gsc_ops_norm(C, w.spares().data(), 2, 1, &w.norms[0], &w.norms[1], nullptr); }},
+    CALL(gsc_ops_scale, C, tensors_of(w.extra.grads()).data(), w.spares().data(), 2, w.words, nullptr),
+    CALL(gsc_ops_axpby, C, 1.0, tensors_of(w.extra.grads()).data(), 1.0, w.spares().data(), 2, nullptr),
+    CALL(gsc_ops_cast, C, tensors_of(w.extra.grads()).data(), w.spares().data(), 2, nullptr),
+    CALL(gsc_ops_convert_state, C, tensors_of(w.extra.grads()).data(), nullptr, w.spares().data(), 2, nullptr),
+    CALL(gsc_ops_norm, C, w.spares().data(), 2, 1, &w.norms[0], &w.norms[1], nullptr),
 };
 
 /// Ways to go on. Each gives the statuses it met.
 const std::function<std::string(World &)> kWaysOn[] = {
-    [](World &w) { return text(gsc_scaler_update(S, nullptr), gsc_scaler_update(w.rival.get(), nullptr)); },
+    [](World &w) { return text(gsc_scaler_update(S, nullptr), gsc_scaler_update(w.rival, nullptr)); },
     [](World &w) { return text(gsc_scaler_step(S, O, nullptr), gsc_scaler_update(S, nullptr)); },
     [](World &w) { return text(gsc_scaler_step_and_update(S, O, nullptr)); },
     [](World &w) {
@@ -444,9 +384,8 @@ const std::function<std::string(World &)> kWaysOn[] = {
                   gsc_scaler_step(S, O, nullptr), gsc_scaler_update(S, nullptr));
     },
     [](World &w) {
-      return text(gsc_scaler_check(w.rival.get(), G, nullptr),
-                  gsc_scaler_check(w.rival.get(), w.extra.grad_list(), nullptr),
-                  gsc_scaler_update(w.rival.get(), nullptr));
+      return text(gsc_scaler_check(w.rival, G, nullptr), gsc_scaler_check(w.rival, w.extra.grad_list(), nullptr),
+                  gsc_scaler_update(w.rival, nullptr));
     },
     [](World &w) {
       int32_t apply = 0;
@@ -459,8 +398,8 @@ const std::function<std::string(World &)> kWaysOn[] = {
                   gsc_scaler_update(S, nullptr));
     },
     [](World &w) {
-      return text(gsc_scaler_clip_grad_norm(w.disabled.get(), G, 0.5, GSC_NORM_L2, nullptr),
-                  gsc_scaler_step(w.disabled.get(), O, nullptr), gsc_optimizer_step(O, nullptr));
+      return text(gsc_scaler_clip_grad_norm(w.disabled, G, 0.5, GSC_NORM_L2, nullptr),
+                  gsc_scaler_step(w.disabled, O, nullptr), gsc_optimizer_step(O, nullptr));
     },
 };
 #undef S
@@ -468,6 +407,9 @@ const std::function<std::string(World &)> kWaysOn[] = {
 #undef O
 #undef C
 #undef OUT
+#undef POINTER
+#undef STAGE
+#undef ROW
 #undef CALL
 
 /// unscale has written the gradients by the time the ranks are joined: the one call that cannot take its work back. Its
@@ -497,21 +439,18 @@ TEST(NothingChanged, WhateverFailsInWhateverStage) {
         }
         EXPECT_EQ(kWaysOn[way](first), kWaysOn[way](second)) << "way " << way << " after: " << message;
         EXPECT_TRUE(first.bytes() == second.bytes()) << "way " << way << " after: " << message;
-        if (::testing::Test::HasFailure()) break;
+        if (testing::Test::HasFailure()) break;
       }
     }
   }
   // Every function that can fail has failed.
   const std::set<std::string> cannot = {"gsc_library_get_version", "gsc_library_get_abi_version", "gsc_status_get_name",
-                                        "gsc_error_get_message",   "gsc_library_get_build_info",  "gsc_context_destroy",
-                                        "gsc_error_clear",         "gsc_tensor_list_destroy",     "gsc_scaler_destroy",
-                                        "gsc_optimizer_destroy"};
+                                        "gsc_error_get_message",   "gsc_library_get_build_info",  "gsc_error_clear"};
   std::ifstream file(GSC_FUNCTIONS_FILE);
   ASSERT_TRUE(file.is_open());
   for (std::string line; std::getline(file, line);) {
-    if (line.rfind("gsc_", 0) == 0 && cannot.count(line) == 0) {
-      EXPECT_EQ(failed.count(line), 1u) << line << " has not failed";
-    }
+    if (!line.starts_with("gsc_") || line.ends_with("_destroy") || cannot.contains(line)) continue;
+    EXPECT_TRUE(failed.contains(line)) << line << " has not failed";
   }
 }
 

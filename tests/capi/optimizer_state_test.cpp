@@ -7,8 +7,8 @@
 namespace gsc_test {
 namespace {
 
-class EachKind : public ::testing::TestWithParam<int32_t> {};
-INSTANTIATE_TEST_SUITE_P(All, EachKind, ::testing::ValuesIn(optimizer_kinds()));
+class EachKind : public testing::TestWithParam<int32_t> {};
+INSTANTIATE_TEST_SUITE_P(All, EachKind, testing::ValuesIn(optimizer_kinds()));
 
 /// x = y + (1 - 1 / beta) (z - y), and back; state, counts and tensors without a step stay as they are.
 TEST_P(EachKind, EvaluatesWithAveragedWeights) {
@@ -51,8 +51,7 @@ TEST_P(EachKind, EvaluatesWithAveragedWeights) {
   ASSERT_GSC_OK(gsc_optimizer_set_evaluating(trainer, 1, nullptr));  // is there
   for (size_t t = 0; t < s.counts.size(); ++t) {
     for (int64_t i = 0; i < s.counts[t]; ++i) {
-      const auto at = static_cast<size_t>(i);
-      const double x = y[t][at] + (1.0 - 1.0 / beta) * (z[t][at] - y[t][at]);
+      const double x = y[t][i] + (1.0 - 1.0 / beta) * (z[t][i] - y[t][i]);
       ASSERT_NEAR(trainer.params()[t].get(i), x, 1e-6);
       ASSERT_EQ(trainer.copies()[t].get(i), round_to(trainer.params()[t].get(i), GSC_BF16));
     }
@@ -61,7 +60,7 @@ TEST_P(EachKind, EvaluatesWithAveragedWeights) {
   EXPECT_EQ(trainer.snapshot().applied, training.applied);
   EXPECT_BAD_STATE(gsc_optimizer_step(trainer, nullptr), "averaged weights");
   // A checkpoint remembers which weights the parameters were.
-  const std::vector<unsigned char> saved = saved_image(trainer);
+  const Image saved = saved_image(trainer);
   Trainer restored(context, s);
   for (size_t t = 0; t < s.counts.size(); ++t) restored.params()[t].restore(trainer.params()[t].image());
   ASSERT_GSC_OK(load_image(restored, saved));
@@ -79,9 +78,10 @@ TEST_P(EachKind, EvaluatesWithAveragedWeights) {
   EXPECT_INVALID(gsc_optimizer_set_evaluating(trainer, 2, nullptr), "evaluating is 2");
 }
 
+class OptimizerState : public OnCpu {};
+
 /// set_options changes no sums, so a group is told from what they began with, not from the options of today.
-TEST(OptimizerState, AdagradKnowsWhatItBeganWith) {
-  const Context context = make_context();
+TEST_F(OptimizerState, AdagradKnowsWhatItBeganWith) {
   gsc_optimizer_options options = optimizer_options(GSC_ADAGRAD);
   options.initial_accumulator_value = 0.25;
   Trainer trainer(context, {.options = options, .counts = {3, 5}});
@@ -97,23 +97,18 @@ TEST(OptimizerState, AdagradKnowsWhatItBeganWith) {
   EXPECT_GSC_OK(gsc_optimizer_add_group(trainer, 1, 1, &options, nullptr));
 }
 
-TEST(OptimizerState, AdagradLeavesTheCallersStateAsItIs) {
-  const Context context = make_context();
+TEST_F(OptimizerState, AdagradLeavesTheCallersStateAsItIs) {
   Buffer params(GSC_FP32, 4), grads(GSC_FP32, 4), sums(GSC_FP32, 4);
   sums.fill(2.0);
   const List p = make_list(context, params), g = make_list(context, grads), s = make_list(context, sums);
-  gsc_tensor_list *state[] = {s};
   gsc_optimizer_options options = optimizer_options(GSC_ADAGRAD);
-  gsc_optimizer *made = nullptr;
-  ASSERT_GSC_OK(gsc_optimizer_create(context, &options, p, g, nullptr, state, 1, &made));
-  const Optimizer optimizer(made);
+  const Optimizer optimizer = make_optimizer(context, options, p, g, nullptr, {s});
   options.initial_accumulator_value = 4.0;
-  ASSERT_GSC_OK(gsc_optimizer_add_group(made, 0, 1, &options, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_add_group(optimizer, 0, 1, &options, nullptr));
   for (const double sum : sums.values()) EXPECT_EQ(sum, 2.0);
 }
 
-TEST(OptimizerState, CountsEndWhereACheckpointCanHoldThem) {
-  const Context context = make_context();
+TEST_F(OptimizerState, CountsEndWhereACheckpointCanHoldThem) {
   Trainer trainer(context, {.options = optimizer_options(GSC_ADAMW), .counts = {3}});
   constexpr int64_t kMost = int64_t{1} << 53;
   const float overflow = 1.0f;
@@ -122,25 +117,21 @@ TEST(OptimizerState, CountsEndWhereACheckpointCanHoldThem) {
   ASSERT_GSC_OK(gsc_optimizer_step_scaled(trainer, nullptr, &overflow, nullptr));
   EXPECT_EQ(applied_steps(trainer.optimizer()), kMost);
   EXPECT_EQ(skipped_steps(trainer.optimizer()), kMost);
-  const std::vector<unsigned char> saved = saved_image(trainer);
-  EXPECT_GSC_OK(load_image(trainer, saved));
+  EXPECT_GSC_OK(load_image(trainer, saved_image(trainer)));
 }
 
-TEST(OptimizerState, ReboundParametersAndGradients) {
-  const Context context = make_context();
-  std::vector<Buffer> params = make_buffers(GSC_FP32, {8}), grads = make_buffers(GSC_FP16, {8});
-  std::vector<Buffer> new_params = make_buffers(GSC_FP32, {8}), new_grads = make_buffers(GSC_FP16, {8});
+TEST_F(OptimizerState, ReboundParametersAndGradients) {
+  Buffer params(GSC_FP32, 8), grads(GSC_FP16, 8), new_params(GSC_FP32, 8), new_grads(GSC_FP16, 8);
   const List p = make_list(context, params), g = make_list(context, grads);
   const Optimizer optimizer = make_optimizer(context, sgd_options(), p, g);
-  void *param = new_params[0].data();
-  void *grad = new_grads[0].data();
+  void *param = new_params.data(), *grad = new_grads.data();
   ASSERT_GSC_OK(gsc_tensor_list_set_pointers(p, &param, 1, nullptr));
   ASSERT_GSC_OK(gsc_tensor_list_set_pointers(g, &grad, 1, nullptr));
-  grads[0].fill(1.0);
-  new_grads[0].fill(2.0);
+  grads.fill(1.0);
+  new_grads.fill(2.0);
   ASSERT_GSC_OK(gsc_optimizer_step(optimizer, nullptr));
-  for (const double value : params[0].values()) EXPECT_EQ(value, 0.0);
-  for (const double value : new_params[0].values()) EXPECT_EQ(value, -2.0);
+  for (const double value : params.values()) EXPECT_EQ(value, 0.0);
+  for (const double value : new_params.values()) EXPECT_EQ(value, -2.0);
 }
 
 }  // namespace

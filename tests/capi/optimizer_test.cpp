@@ -15,7 +15,7 @@ struct Variant {
 };
 void PrintTo(const Variant &variant, std::ostream *stream) { *stream << variant.name; }
 
-gsc_optimizer_options with(int32_t kind, uint32_t flags, void (*change)(gsc_optimizer_options &)) {
+gsc_optimizer_options with(int32_t kind, uint32_t flags = 0, void (*change)(gsc_optimizer_options &) = nullptr) {
   gsc_optimizer_options options = optimizer_options(kind);
   options.lr = 0.05;
   options.flags = flags;
@@ -26,30 +26,30 @@ gsc_optimizer_options with(int32_t kind, uint32_t flags, void (*change)(gsc_opti
 std::vector<Variant> variants() {
   using O = gsc_optimizer_options;
   return {
-      {"Sgd", with(GSC_SGD, 0, nullptr)},
+      {"Sgd", with(GSC_SGD)},
       {"SgdWeightDecay", with(GSC_SGD, 0, [](O &o) { o.weight_decay = 0.1; })},
       {"SgdMaximize", with(GSC_SGD, GSC_OPTIMIZER_MAXIMIZE, [](O &o) { o.weight_decay = 0.1; })},
       {"SgdMomentum", with(GSC_SGD, 0, [](O &o) { o.momentum = 0.9; })},
       {"SgdDampening", with(GSC_SGD, 0, [](O &o) { o.momentum = 0.9, o.dampening = 0.3, o.weight_decay = 0.01; })},
       {"SgdNesterov", with(GSC_SGD, GSC_OPTIMIZER_NESTEROV, [](O &o) { o.momentum = 0.8, o.weight_decay = 0.01; })},
-      {"Adam", with(GSC_ADAM, 0, nullptr)},
+      {"Adam", with(GSC_ADAM)},
       {"AdamWeightDecay", with(GSC_ADAM, 0, [](O &o) { o.weight_decay = 0.1; })},
-      {"AdamAmsgradMaximize", with(GSC_ADAM, GSC_OPTIMIZER_AMSGRAD | GSC_OPTIMIZER_MAXIMIZE, nullptr)},
-      {"AdamW", with(GSC_ADAMW, 0, nullptr)},
+      {"AdamAmsgradMaximize", with(GSC_ADAM, GSC_OPTIMIZER_AMSGRAD | GSC_OPTIMIZER_MAXIMIZE)},
+      {"AdamW", with(GSC_ADAMW)},
       {"AdamWAmsgrad", with(GSC_ADAMW, GSC_OPTIMIZER_AMSGRAD, [](O &o) { o.beta2 = 0.9; })},
       {"AdamWMaximize", with(GSC_ADAMW, GSC_OPTIMIZER_MAXIMIZE, [](O &o) { o.weight_decay = 0.3; })},
       {"AdamWZeroBetas", with(GSC_ADAMW, 0, [](O &o) { o.beta1 = 0.0, o.beta2 = 0.0; })},
-      {"Adagrad", with(GSC_ADAGRAD, 0, nullptr)},
+      {"Adagrad", with(GSC_ADAGRAD)},
       {"AdagradDecays",
        with(GSC_ADAGRAD, 0, [](O &o) { o.lr_decay = 0.1, o.weight_decay = 0.05, o.initial_accumulator_value = 0.1; })},
       {"AdagradMaximize", with(GSC_ADAGRAD, GSC_OPTIMIZER_MAXIMIZE, [](O &o) { o.initial_accumulator_value = 1.0; })},
-      {"Lion", with(GSC_LION, 0, nullptr)},
+      {"Lion", with(GSC_LION)},
       {"LionWeightDecay", with(GSC_LION, 0, [](O &o) { o.weight_decay = 0.1; })},
-      {"LionMaximize", with(GSC_LION, GSC_OPTIMIZER_MAXIMIZE, nullptr)},
-      {"Lamb", with(GSC_LAMB, 0, nullptr)},
+      {"LionMaximize", with(GSC_LION, GSC_OPTIMIZER_MAXIMIZE)},
+      {"Lamb", with(GSC_LAMB)},
       {"LambNoDecay", with(GSC_LAMB, 0, [](O &o) { o.weight_decay = 0.0; })},
-      {"LambMaximize", with(GSC_LAMB, GSC_OPTIMIZER_MAXIMIZE, nullptr)},
-      {"Rmsprop", with(GSC_RMSPROP, 0, nullptr)},
+      {"LambMaximize", with(GSC_LAMB, GSC_OPTIMIZER_MAXIMIZE)},
+      {"Rmsprop", with(GSC_RMSPROP)},
       {"RmspropInsideRoot", with(GSC_RMSPROP, 0, [](O &o) { o.eps = 0.0, o.eps_root = 1e-3, o.weight_decay = 0.1; })},
       {"RmspropMomentum", with(GSC_RMSPROP, GSC_OPTIMIZER_MAXIMIZE, [](O &o) { o.momentum = 0.9, o.alpha = 0.4; })},
       {"RmspropCentered", with(GSC_RMSPROP, GSC_OPTIMIZER_CENTERED, [](O &o) { o.weight_decay = 0.1; })},
@@ -69,7 +69,7 @@ std::vector<Variant> variants() {
       {"AdaBeliefDecoupled", with(GSC_ADABELIEF, GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY | GSC_OPTIMIZER_MAXIMIZE,
                                   [](O &o) { o.weight_decay = 0.1, o.eps = 1e-8, o.eps_root = 1e-6; })},
       {"AdEMAMix", with(GSC_ADEMAMIX, 0, [](O &o) { o.weight_decay = 0.1; })},
-      {"AdamWScheduleFree", with(GSC_ADAMW_SCHEDULE_FREE, 0, nullptr)},
+      {"AdamWScheduleFree", with(GSC_ADAMW_SCHEDULE_FREE)},
       {"AdamWScheduleFreeWarmUp",
        with(GSC_ADAMW_SCHEDULE_FREE, GSC_OPTIMIZER_MAXIMIZE,
             [](O &o) { o.warmup_steps = 3, o.weight_decay = 0.1, o.weight_step_power = 2.0; })},
@@ -81,7 +81,7 @@ std::vector<Variant> variants() {
       {"NovoGrad", with(GSC_NOVOGRAD, 0, [](O &o) { o.weight_decay = 0.1; })},
       {"NovoGradDecoupled", with(GSC_NOVOGRAD, GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY | GSC_OPTIMIZER_BIAS_CORRECTION,
                                  [](O &o) { o.weight_decay = 0.1, o.dampening = 0.95; })},
-      {"NovoGradCorrected", with(GSC_NOVOGRAD, GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_BIAS_CORRECTION, nullptr)},
+      {"NovoGradCorrected", with(GSC_NOVOGRAD, GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_BIAS_CORRECTION)},
       {"AdEMAMixWarmUp", with(GSC_ADEMAMIX, GSC_OPTIMIZER_MAXIMIZE,
                               [](O &o) { o.warmup_steps = 3, o.beta3_warmup = 30, o.beta1 = 0.4; })},
       {"AveragedSgd", with(GSC_SGD, 0, [](O &o) { o.ema_decay = 0.75; })},
@@ -91,9 +91,9 @@ std::vector<Variant> variants() {
   };
 }
 
-class EachVariant : public ::testing::TestWithParam<Variant> {};
-INSTANTIATE_TEST_SUITE_P(All, EachVariant, ::testing::ValuesIn(variants()),
-                         [](const auto &info) { return std::string(info.param.name); });
+class EachVariant : public testing::TestWithParam<Variant> {};
+INSTANTIATE_TEST_SUITE_P(All, EachVariant, testing::ValuesIn(variants()),
+                         [](const auto &info) { return info.param.name; });
 
 /// Runs a few fused steps at a power-of-two scale and judges each.
 void expect_steps(const TrainerSpec &spec, float scale, int steps = 4, int64_t before = 0) {
@@ -105,7 +105,7 @@ void expect_steps(const TrainerSpec &spec, float scale, int steps = 4, int64_t b
   for (int step = 0; step < steps; ++step) {
     trainer.fill_grads(random, std::ldexp(1.0, -step), scale);
     trainer.expect_step_matches([&] { return gsc_scaler_step(scaler, trainer, nullptr); }, 1.0f / scale);
-    if (::testing::Test::HasFailure()) {
+    if (testing::Test::HasFailure()) {
       ADD_FAILURE() << "step " << step;
       return;
     }
@@ -207,7 +207,7 @@ TEST(OptimizerLamb, NormsOfManyChunks) {
         for (int64_t i = other; i < std::min(other + kChunk, param.count()); ++i) grad.set(i, random.uniform(1.0, 2.0));
       }
       trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer, nullptr); });
-      ASSERT_FALSE(::testing::Test::HasFailure()) << dtype_name(dtype) << " step " << step;
+      ASSERT_FALSE(testing::Test::HasFailure()) << dtype_name(dtype) << " step " << step;
     }
   }
 }
@@ -251,8 +251,7 @@ TEST(OptimizerLion, KeepsTheSignOfZero) {
 
 TEST(OptimizerEmpty, TensorsAndLists) {
   const Context context = make_context();
-  for (const std::vector<int64_t> &counts :
-       {std::vector<int64_t>{}, std::vector<int64_t>{0, 0}, std::vector<int64_t>{0, 5, 0}}) {
+  for (const std::vector<int64_t> &counts : {std::vector<int64_t>{}, {0, 0}, {0, 5, 0}}) {
     for (const int32_t kind : {GSC_SGD, GSC_ADAMW, GSC_LAMB}) {
       Trainer trainer(context, {.options = optimizer_options(kind), .counts = counts});
       Random random(77);
@@ -273,7 +272,7 @@ TEST(OptimizerNull, OptionsMeanAdamW) {
   gsc_optimizer_options options = optimizer_options(GSC_SGD);
   ASSERT_GSC_OK(gsc_optimizer_get_options(raw, 0, &options));
   const gsc_optimizer_options expected = optimizer_options(GSC_ADAMW);
-  EXPECT_EQ(std::memcmp(&options, &expected, sizeof options), 0);
+  EXPECT_TRUE(same_bytes(options, expected));
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 // by the suites on policy options, presets and scaler state.
 #ifndef GRADSCALER_TESTS_CAPI_POLICY_HARNESS_H
 #define GRADSCALER_TESTS_CAPI_POLICY_HARNESS_H
-#include <cstdio>
+#include <sstream>
 #include <string>
 
 #include "tests/support/objects.h"
@@ -34,14 +34,13 @@ class Policy {
   }
   /// One update for each letter: '.' is clean, 'x' is an overflow. Returns the scales after each as text, "8 8 16".
   std::string run(const std::string &pattern) {
-    std::string scales;
+    std::ostringstream scales;
+    scales.precision(9);
     for (const char letter : pattern) {
       update(letter == 'x');
-      char number[32];
-      std::snprintf(number, sizeof number, "%s%.9g", scales.empty() ? "" : " ", static_cast<double>(scale()));
-      scales += number;
+      scales << (scales.tellp() > 0 ? " " : "") << scale();
     }
-    return scales;
+    return scales.str();
   }
 
  private:

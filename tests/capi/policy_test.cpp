@@ -2,12 +2,12 @@
 //
 // The policy options one by one, each as a short sequence whose scales are written out by hand, the floor, and the numbers
 // of the presets. Whole systems are in tests/conformance; any options, setters and trackers in tests/oracle.
+#include <cfloat>
+
 #include "policy_harness.h"
 
 namespace gsc_test {
 namespace {
-
-gsc_scaler_options options(float scale, int32_t interval) { return scaler_options(scale, interval); }
 
 /// Scales after each update, '.' a clean one and 'x' an overflow.
 struct Row {
@@ -23,23 +23,17 @@ const Row kRows[] = {
     {"no floor", 4, 1000, [](auto &) {}, "xxxx", "2 1 0.5 0.25"},
     {"min_scale", 8, 2, [](auto &o) { o.min_scale = 3; }, "xxx..x", "4 3 3 3 6 3"},
     {"max_scale", 8, 1, [](auto &o) { o.max_scale = 20; }, "...x.", "16 20 20 10 20"},
-    {"max_scale, the largest float", 0x1p126F, 1, [](auto &o) { o.max_scale = std::numeric_limits<float>::max(); },
-     "...", "1.70141183e+38 3.40282347e+38 3.40282347e+38"},
+    {"max_scale, the largest float", 0x1p126F, 1, [](auto &o) { o.max_scale = FLT_MAX; }, "...",
+     "1.70141183e+38 3.40282347e+38 3.40282347e+38"},
     // One overflow is forgiven until the next growth, clean steps in between or not.
     {"hysteresis refilled by growth", 64, 2, [](auto &o) { o.hysteresis = 2; }, "x.xx..x.xx",
      "64 64 32 16 16 32 32 32 16 8"},
     {"hysteresis refilled by a clean step", 64, 100,
-     [](auto &o) {
-       o.hysteresis = 2;
-       o.hysteresis_refill = GSC_REFILL_ON_CLEAN_STEP;
-     },
-     "x.x.xxxx.x", "64 64 64 64 64 32 16 8 8 8"},
+     [](auto &o) { o.hysteresis = 2, o.hysteresis_refill = GSC_REFILL_ON_CLEAN_STEP; }, "x.x.xxxx.x",
+     "64 64 64 64 64 32 16 8 8 8"},
     {"every second overflow in a row", 64, 100,
-     [](auto &o) {
-       o.hysteresis = 2;
-       o.hysteresis_refill = GSC_REFILL_CONSECUTIVE;
-     },
-     "x.xxxx.xxx", "64 64 64 32 32 16 16 16 8 8"},
+     [](auto &o) { o.hysteresis = 2, o.hysteresis_refill = GSC_REFILL_CONSECUTIVE; }, "x.xxxx.xxx",
+     "64 64 64 32 32 16 16 16 8 8"},
     {"growth at the interval", 1, 2, [](auto &) {}, "........x....", "1 2 2 4 4 8 8 16 8 8 16 16 32"},
     {"growth one later", 1, 2, [](auto &o) { o.growth_timing = GSC_GROWTH_ONE_LATER; }, "........x....",
      "1 1 2 2 2 4 4 4 2 2 2 4 4"},
@@ -52,36 +46,20 @@ const Row kRows[] = {
      "....x...", "1 2 4 8 4 4 8 16"},
     // 1/1; then 1/2 since that rescale; then 1/3 and 2/4.
     {"tolerance", 64, 1000, [](auto &o) { o.overflow_tolerance = 0.5; }, "x.x..xx", "32 32 16 16 16 16 8"},
-    {"recovery", 16, 4,
-     [](auto &o) {
-       o.recovery_threshold = 8;
-       o.recovery_interval = 1;
-     },
-     "xxx......", "8 4 2 4 8 8 8 8 16"},
-    {"recovery at the threshold", 8, 5,
-     [](auto &o) {
-       o.recovery_threshold = 8;
-       o.recovery_interval = 3;
-     },
-     "x........", "4 4 4 8 8 8 8 8 16"},
-    {"exclusive floor", 4, 1000,
-     [](auto &o) {
-       o.min_scale = 1;
-       o.flags = GSC_SCALER_FLOOR_EXCLUSIVE;
-     },
-     "xx.", "2 2 2"},
+    {"recovery", 16, 4, [](auto &o) { o.recovery_threshold = 8, o.recovery_interval = 1; }, "xxx......",
+     "8 4 2 4 8 8 8 8 16"},
+    {"recovery at the threshold", 8, 5, [](auto &o) { o.recovery_threshold = 8, o.recovery_interval = 3; }, "x........",
+     "4 4 4 8 8 8 8 8 16"},
+    {"exclusive floor", 4, 1000, [](auto &o) { o.min_scale = 1, o.flags = GSC_SCALER_FLOOR_EXCLUSIVE; }, "xx.",
+     "2 2 2"},
     {"growth beyond fp32", 0x1p126F, 1, [](auto &o) { o.growth_factor = 16; }, "..", "8.50705917e+37 8.50705917e+37"},
     {"growth beyond fp32, unguarded", 0x1p126F, 1,
-     [](auto &o) {
-       o.growth_factor = 16;
-       o.flags = GSC_SCALER_NO_FINITE_GUARD;
-     },
-     ".", "inf"},
+     [](auto &o) { o.growth_factor = 16, o.flags = GSC_SCALER_NO_FINITE_GUARD; }, ".", "inf"},
 };
 
 TEST(Policy, Scales) {
   for (const Row &row : kRows) {
-    gsc_scaler_options o = options(row.scale, row.interval);
+    gsc_scaler_options o = scaler_options(row.scale, row.interval);
     row.change(o);
     EXPECT_EQ(Policy(o).run(row.pattern), row.scales) << row.what;
   }
@@ -100,7 +78,7 @@ void count_warnings(void *user, int32_t level, const char *message) {
 }
 
 TEST(PolicyFloor, ReportAfterItsPatience) {
-  gsc_scaler_options o = options(1.0f, 1000);
+  gsc_scaler_options o = scaler_options(1.0f, 1000);
   o.min_scale = 1.0f;
   o.floor_action = GSC_FLOOR_REPORT;
   o.floor_patience = 3;
@@ -121,7 +99,7 @@ TEST(PolicyFloor, ReportAfterItsPatience) {
 }
 
 TEST(PolicyFloor, ErrorFillsTheReport) {
-  gsc_scaler_options o = options(2.0f, 1000);
+  gsc_scaler_options o = scaler_options(2.0f, 1000);
   o.min_scale = 1.0f;
   o.floor_action = GSC_FLOOR_ERROR;
   Policy policy(o);
@@ -132,9 +110,8 @@ TEST(PolicyFloor, ErrorFillsTheReport) {
   EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(policy, nullptr, &report, nullptr), GSC_ERROR_SCALE_FLOOR, "scale");
   EXPECT_EQ(report.scale, 1.0f);
   EXPECT_EQ(report.skipped, 2);
-  EXPECT_EQ(report.flags & GSC_REPORT_AT_FLOOR, static_cast<uint32_t>(GSC_REPORT_AT_FLOOR));
-  std::memset(&report, 0, sizeof report);
-  report.struct_size = sizeof report;
+  EXPECT_NE(report.flags & GSC_REPORT_AT_FLOOR, 0u);
+  report = with_size<gsc_report>();
   EXPECT_GSC_OK(gsc_scaler_read_report_async(policy, nullptr, &report, nullptr)) << "never SCALE_FLOOR";
   EXPECT_EQ(report.skipped, 2);
   policy.run(".");
@@ -169,7 +146,7 @@ TEST(PolicyFloor, IsWhereTheScaleCannotMove) {
   Buffer grads(GSC_FP32, 4);
   const List list = make_list(context, grads);
   grads.fill(kInf);
-  for (const float stuck : {4 * 0x1p-149f, static_cast<float>(kInf)}) {
+  for (const float stuck : {4 * 0x1p-149f, INFINITY}) {
     for (const float min_scale : {0.0f, 0x1p-149f}) {
       gsc_scaler_options options = scaler_options(4.0f);
       options.min_scale = min_scale;
@@ -197,7 +174,6 @@ struct Numbers {
 
 /// How a preset behaves is recorded from its system (tests/conformance): here are numbers alone.
 TEST(Presets, Numbers) {
-  const float largest = std::numeric_limits<float>::max();
   const Numbers table[] = {
       {GSC_PRESET_TORCH, 65536, 2, .5, 2000, 1, 0, 0},
       {GSC_PRESET_APEX, 65536, 2, .5, 2000, 1, 0, 16777216},
@@ -205,10 +181,10 @@ TEST(Presets, Numbers) {
       {GSC_PRESET_DEEPSPEED, 65536, 2, .5, 1000, 2, 1, 0},
       {GSC_PRESET_TENSORFLOW, 32768, 2, .5, 2000, 1, 1, 0},
       {GSC_PRESET_KERAS, 32768, 2, .5, 2000, 1, 0, 0},
-      {GSC_PRESET_FLAX, 65536, 2, .5, 2000, 1, std::numeric_limits<float>::min(), largest},
+      {GSC_PRESET_FLAX, 65536, 2, .5, 2000, 1, FLT_MIN, FLT_MAX},
       {GSC_PRESET_JMP, 32768, 2, .5, 2000, 1, 1, 0},
       {GSC_PRESET_FAIRSEQ, 32768, 2, .5, 2000, 1, 1e-4f, 0},
-      {GSC_PRESET_ONEFLOW, 65536, 2, .5, 2000, 1, 1, largest},
+      {GSC_PRESET_ONEFLOW, 65536, 2, .5, 2000, 1, 1, FLT_MAX},
       {GSC_PRESET_COLOSSALAI, 65536, 2, .5, 1000, 2, 0, 0},
   };
   for (const Numbers &n : table) {

@@ -7,7 +7,6 @@
 #include <mutex>
 #include <new>
 #include <stdexcept>
-#include <thread>
 
 #include "tests/support/trainer.h"
 
@@ -27,20 +26,22 @@ int32_t leave_sums(double *values) {
   return 0;
 }
 // Two lists could even cancel out: -1 and 1 offenders.
-const Fault kFaults[] = {{[](double *) { return int32_t{7}; }, GSC_ERROR_CALLBACK},
-                         {[](double *values) -> int32_t {
-                            values[0] = 5.0;  // as if a part had arrived
-                            throw std::bad_alloc();
-                          },
-                          GSC_ERROR_OUT_OF_MEMORY},
-                         {[](double *) -> int32_t { throw std::runtime_error("not today"); }, GSC_ERROR_CALLBACK},
-                         {[](double *) -> int32_t { throw 7; }, GSC_ERROR_CALLBACK},
-                         {leave_sums<5, 1>, GSC_ERROR_CALLBACK},
-                         {leave_sums<2, 1>, GSC_ERROR_CALLBACK},
-                         {leave_sums<3, 1>, GSC_ERROR_CALLBACK},
-                         {leave_sums<4, 1>, GSC_ERROR_CALLBACK},
-                         {leave_sums<0, 5>, GSC_ERROR_CALLBACK},
-                         {leave_sums<0, 2>, GSC_ERROR_CALLBACK}};
+const Fault kFaults[] = {
+    {[](double *) { return int32_t{7}; }, GSC_ERROR_CALLBACK},
+    {[](double *values) -> int32_t {
+       values[0] = 5.0;  // as if a part had arrived
+       throw std::bad_alloc();
+     },
+     GSC_ERROR_OUT_OF_MEMORY},
+    {[](double *) -> int32_t { throw std::runtime_error("not today"); }, GSC_ERROR_CALLBACK},
+    {[](double *) -> int32_t { throw 7; }, GSC_ERROR_CALLBACK},
+    {leave_sums<5, 1>, GSC_ERROR_CALLBACK},
+    {leave_sums<2, 1>, GSC_ERROR_CALLBACK},
+    {leave_sums<3, 1>, GSC_ERROR_CALLBACK},
+    {leave_sums<4, 1>, GSC_ERROR_CALLBACK},
+    {leave_sums<0, 5>, GSC_ERROR_CALLBACK},
+    {leave_sums<0, 2>, GSC_ERROR_CALLBACK},
+};
 
 /// Sums over threads; every rank must call it equally often.
 class AllReduce {
@@ -61,7 +62,7 @@ class AllReduce {
     ++calls_;
     last_count_ = count;
     if (fault_ != nullptr) return std::exchange(fault_, nullptr)->act(values);
-    if (arrived_ == 0) total_.assign(static_cast<size_t>(count), 0.0);
+    if (arrived_ == 0) total_.assign(count, 0.0);
     for (int64_t i = 0; i < count; ++i) total_[i] += values[i];
     const int64_t round = round_;
     if (++arrived_ == ranks_) {
@@ -104,11 +105,7 @@ struct Rank {
 };
 
 void on_all(std::vector<std::unique_ptr<Rank>> &ranks, const std::function<void(Rank &, int)> &work) {
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    threads.emplace_back([&, i] { work(*ranks[i], static_cast<int>(i)); });
-  }
-  for (std::thread &thread : threads) thread.join();
+  on_threads(std::ssize(ranks), [&](int i) { work(*ranks[i], i); });
 }
 
 std::vector<std::unique_ptr<Rank>> make_ranks(AllReduce &all_reduce, int count, const gsc_scaler_options &options) {
@@ -232,8 +229,7 @@ TEST(Reducer, FailureChangesNothingAndCanBeRetried) {
       all_reduce.fail_next(fault);
       EXPECT_GSC_ERROR(call(), fault.status, "all_reduce");
       EXPECT_TRUE(rank.trainer.snapshot().same_with_grads(before));
-      const gsc_scaler_state now = state_of(rank.scaler);
-      EXPECT_EQ(std::memcmp(&state, &now, sizeof now), 0);
+      EXPECT_TRUE(same_bytes(state_of(rank.scaler), state));
       EXPECT_EQ(skipped_steps(rank.trainer.optimizer()), 0);
       EXPECT_BAD_STATE(gsc_scaler_update(s, nullptr), "no list");
       EXPECT_BAD_STATE(report_status(rank.scaler, rank.trainer.grad_list()), "checked");

@@ -10,12 +10,11 @@ namespace {
 TEST(Report, WithoutWaitingSaysTheSame) {
   Policy policy(scaler_options(8.0f, 2));
   policy.run("..x.");
-  const gsc_report waited = policy.report();
   gsc_report copied;
   std::memset(&copied, 0x5a, sizeof copied);
   copied.struct_size = sizeof copied;
   ASSERT_GSC_OK(gsc_scaler_read_report_async(policy, nullptr, &copied, nullptr));
-  EXPECT_EQ(std::memcmp(&waited, &copied, sizeof waited), 0);
+  EXPECT_TRUE(same_bytes(copied, policy.report()));
 }
 
 TEST(Report, OfANewScaler) {
@@ -30,11 +29,11 @@ TEST(Report, OfANewScaler) {
 }
 
 std::vector<gsc_history_entry> history_of(const Policy &policy, int64_t capacity) {
-  std::vector<gsc_history_entry> entries(static_cast<size_t>(capacity));
+  std::vector<gsc_history_entry> entries(capacity);
   int64_t count = -1;
   EXPECT_GSC_OK(gsc_scaler_get_history_sync(policy, entries.data(), capacity, &count, nullptr));
   EXPECT_LE(count, capacity);
-  entries.resize(static_cast<size_t>(std::max<int64_t>(count, 0)));
+  entries.resize(std::max<int64_t>(count, 0));
   return entries;
 }
 
@@ -61,16 +60,16 @@ TEST(DeviceState, FollowsTheScaler) {
   EXPECT_EQ(words.grad_norm, nullptr);
   ASSERT_NE(words.scale, nullptr);
   EXPECT_EQ(*words.scale, 3.0f);
-  EXPECT_EQ(*words.inv_scale, static_cast<float>(1.0 / 3.0));
+  EXPECT_EQ(*words.inv_scale, float(1.0 / 3.0));
   EXPECT_EQ(*words.hysteresis_tracker, 1);
   policy.run(".");
   EXPECT_EQ(*words.growth_tracker, 1);
   policy.run(".");
   EXPECT_EQ(*words.scale, 6.0f);
-  EXPECT_EQ(*words.inv_scale, static_cast<float>(1.0 / 6.0));
+  EXPECT_EQ(*words.inv_scale, float(1.0 / 6.0));
   ASSERT_GSC_OK(gsc_scaler_set_scale(policy, 7.0f, nullptr));
   EXPECT_EQ(*words.scale, 7.0f);
-  EXPECT_EQ(*words.inv_scale, static_cast<float>(1.0 / 7.0));
+  EXPECT_EQ(*words.inv_scale, float(1.0 / 7.0));
 }
 
 TEST(DeviceState, FoundInfCounts) {
@@ -88,19 +87,18 @@ TEST(DeviceState, FoundInfCounts) {
 
 /// A checkpoint may hold any count that is not negative.
 TEST(ScalerState, CountersStopAtTheirLargest) {
-  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
-  gsc_scaler_options options = scaler_options(8.0f, kMost);
+  gsc_scaler_options options = scaler_options(8.0f, INT32_MAX);
   options.min_scale = 8.0f;
   Policy policy(options);
   gsc_scaler_state state = state_of(policy.scaler());
-  state.growth_tracker = state.overflows_since_rescale = state.updates_since_rescale = kMost;
-  state.consecutive_skips = state.skips_at_floor = kMost;
-  state.updates = state.skipped = std::numeric_limits<int64_t>::max();
+  state.growth_tracker = state.overflows_since_rescale = state.updates_since_rescale = INT32_MAX;
+  state.consecutive_skips = state.skips_at_floor = INT32_MAX;
+  state.updates = state.skipped = INT64_MAX;
   ASSERT_GSC_OK(gsc_scaler_set_state(policy, &state, nullptr));
   policy.update(true);
   gsc_scaler_state now = state_of(policy.scaler());
-  EXPECT_EQ(now.consecutive_skips, kMost);
-  EXPECT_EQ(now.skips_at_floor, kMost);
+  EXPECT_EQ(now.consecutive_skips, INT32_MAX);
+  EXPECT_EQ(now.skips_at_floor, INT32_MAX);
   EXPECT_EQ(now.updates, state.updates);
   EXPECT_EQ(now.skipped, state.skipped);
   ASSERT_GSC_OK(gsc_scaler_set_state(policy, &state, nullptr));

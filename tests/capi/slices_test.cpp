@@ -4,7 +4,6 @@
 // skipped steps; which calls are refused in between; and what a cancelled step leaves. ThreadSanitizer runs this too.
 #include <atomic>
 #include <functional>
-#include <thread>
 
 #include "tests/support/trainer.h"
 
@@ -54,17 +53,13 @@ struct Training {
     return options;
   }
   gsc_status slice(int64_t max_bytes, int64_t *left) const {
-    return gsc_scaler_step_slice(scaler.get(), trainer.get(), max_bytes, left, nullptr);
+    return gsc_scaler_step_slice(scaler, trainer, max_bytes, left, nullptr);
   }
   void expect_same(Training &other) {
-    for (size_t i = 0; i < kCounts.size(); ++i) {
-      ASSERT_EQ(trainer.params()[i].image(), other.trainer.params()[i].image()) << i;
-      ASSERT_EQ(trainer.grads()[i].image(), other.trainer.grads()[i].image()) << i;
-      if (!trainer.copies().empty()) {
-        ASSERT_EQ(trainer.copies()[i].image(), other.trainer.copies()[i].image()) << i;
-      }
-    }
-    ASSERT_EQ(saved_image(trainer.get()), saved_image(other.trainer.get()));
+    ASSERT_EQ(images_of(trainer.params()), images_of(other.trainer.params()));
+    ASSERT_EQ(images_of(trainer.grads()), images_of(other.trainer.grads()));
+    ASSERT_EQ(images_of(trainer.copies()), images_of(other.trainer.copies()));
+    ASSERT_EQ(saved_image(trainer), saved_image(other.trainer));
     ASSERT_EQ(scale_of(scaler), scale_of(other.scaler));
     ASSERT_TRUE(trainer.guards_intact());
   }
@@ -89,24 +84,24 @@ void train(const Context &context, const Case &c, const std::function<void(const
         ASSERT_GSC_OK(gsc_tensor_list_set_present(grads, present.data(), nullptr, 8, nullptr));
       }
       if (i % 2 == 1) {
-        ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(training->scaler.get(), grads, 0.5, GSC_NORM_L2, nullptr));
+        ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(training->scaler, grads, 0.5, GSC_NORM_L2, nullptr));
       }
       if (i == 3) {
-        ASSERT_GSC_OK(gsc_scaler_check_range(training->scaler.get(), grads, 1, 1, nullptr));
-        ASSERT_GSC_OK(gsc_scaler_check_range(training->scaler.get(), grads, 3, 3, nullptr));
+        ASSERT_GSC_OK(gsc_scaler_check_range(training->scaler, grads, 1, 1, nullptr));
+        ASSERT_GSC_OK(gsc_scaler_check_range(training->scaler, grads, 3, 3, nullptr));
       }
     }
-    ASSERT_GSC_OK(gsc_scaler_step(whole.scaler.get(), whole.trainer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_step(whole.scaler, whole.trainer, nullptr));
     step(sliced);
     for (Training *training : {&whole, &sliced}) {
-      ASSERT_GSC_OK(gsc_scaler_update(training->scaler.get(), nullptr));
+      ASSERT_GSC_OK(gsc_scaler_update(training->scaler, nullptr));
     }
     whole.expect_same(sliced);
-    if (::testing::Test::HasFailure()) return;
+    if (testing::Test::HasFailure()) return;
   }
 }
 
-class Slices : public ::testing::TestWithParam<Case> {};
+class Slices : public testing::TestWithParam<Case> {};
 
 TEST_P(Slices, SameBitsForAnyBudget) {
   for (const int64_t budget : {int64_t{1}, int64_t{300000}, INT64_MAX}) {
@@ -140,19 +135,14 @@ TEST_P(Slices, SameBitsFromSeveralThreads) {
   for (const int32_t pool : {1, 3}) {
     const Context context = make_context(pool);
     train(context, GetParam(), [&](const Training &sliced) {
-      std::vector<std::thread> threads;
       std::atomic<int> failures{0};
-      for (int i = 0; i < 4; ++i) {
-        threads.emplace_back([&] {
-          for (int64_t left = 1; left > 0;) {
-            if (sliced.slice(100000, &left) != GSC_OK) {
-              ++failures;
-              return;
-            }
-          }
-        });
-      }
-      for (std::thread &thread : threads) thread.join();
+      on_threads(4, [&](int) {
+        for (int64_t left = 1; left > 0;) {
+          if (sliced.slice(100000, &left) == GSC_OK) continue;
+          ++failures;
+          return;
+        }
+      });
       ASSERT_EQ(failures, 0);
     });
     if (HasFailure()) return;
@@ -166,10 +156,9 @@ TEST_P(Slices, AStepTakesTheRest) {
     int64_t left = 1;
     for (int64_t i = random.below(30); i > 0 && left > 0; --i) ASSERT_GSC_OK(sliced.slice(1, &left));
     if (left > 0) {
-      ASSERT_GSC_OK(gsc_scaler_step(sliced.scaler.get(), sliced.trainer.get(), nullptr));
+      ASSERT_GSC_OK(gsc_scaler_step(sliced.scaler, sliced.trainer, nullptr));
     }
-    EXPECT_GSC_ERROR(gsc_scaler_step(sliced.scaler.get(), sliced.trainer.get(), nullptr), GSC_ERROR_BAD_STATE,
-                     "stepped");
+    EXPECT_BAD_STATE(gsc_scaler_step(sliced.scaler, sliced.trainer, nullptr), "stepped");
   });
 }
 
@@ -178,23 +167,32 @@ std::vector<Case> cases() {
       {"zero_grads", GSC_ADAMW, GSC_OPTIMIZER_ZERO_GRADS},
       {"write_grads", GSC_LAMB, GSC_OPTIMIZER_WRITE_GRADS},
       {"fp64", GSC_LAMB, 0, GSC_FP64, {GSC_FP32, GSC_FP64}},
-      {"bits16_stochastic", GSC_ADAMW, 0, GSC_BF16, {GSC_BF16}, 0, GSC_STATE_BITS16, GSC_MASTER_STOCHASTIC},
-      {"bits8_split", GSC_LAMB, 0, GSC_BF16, {GSC_BF16}, 0, GSC_STATE_BITS8, GSC_MASTER_SPLIT16},
-      {"absent",
-       GSC_ADAMW,
-       GSC_OPTIMIZER_COUNT_UNCHANGED,
-       GSC_FP32,
-       {GSC_FP16},
-       0,
-       GSC_STATE_FULL,
-       GSC_MASTER_NONE,
-       true},
-      {"absent_lamb", GSC_LAMB, 0, GSC_FP32, {GSC_FP16}, 0, GSC_STATE_FULL, GSC_MASTER_NONE, true},
-      {"disabled", GSC_ADAMW, 0, GSC_FP32, {GSC_FP32}, 0, GSC_STATE_FULL, GSC_MASTER_NONE, false, false}};
+      {.name = "bits16_stochastic",
+       .kind = GSC_ADAMW,
+       .param_dtype = GSC_BF16,
+       .grad_dtypes = {GSC_BF16},
+       .copy_dtype = 0,
+       .state_format = GSC_STATE_BITS16,
+       .master_format = GSC_MASTER_STOCHASTIC},
+      {.name = "bits8_split",
+       .kind = GSC_LAMB,
+       .param_dtype = GSC_BF16,
+       .grad_dtypes = {GSC_BF16},
+       .copy_dtype = 0,
+       .state_format = GSC_STATE_BITS8,
+       .master_format = GSC_MASTER_SPLIT16},
+      {.name = "absent",
+       .kind = GSC_ADAMW,
+       .flags = GSC_OPTIMIZER_COUNT_UNCHANGED,
+       .grad_dtypes = {GSC_FP16},
+       .copy_dtype = 0,
+       .absent = true},
+      {.name = "absent_lamb", .kind = GSC_LAMB, .grad_dtypes = {GSC_FP16}, .copy_dtype = 0, .absent = true},
+      {.name = "disabled", .kind = GSC_ADAMW, .grad_dtypes = {GSC_FP32}, .copy_dtype = 0, .enabled = false}};
   for (const int32_t kind : optimizer_kinds()) result.push_back({"kind", kind});
   return result;
 }
-INSTANTIATE_TEST_SUITE_P(All, Slices, ::testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(All, Slices, testing::ValuesIn(cases()),
                          [](const auto &info) { return text(info.param.name, info.param.kind, '_', info.index); });
 
 const Case kAdamw = {"adamw", GSC_ADAMW};
@@ -213,9 +211,9 @@ TEST(SlicesMisuse, EverythingElseWaitsForTheLastSlice) {
   const Context context = make_context();
   Between b(context);
   Trainer &t = b.trainer;
-  gsc_scaler *scaler = b.scaler.get();
+  gsc_scaler *scaler = b.scaler;
   gsc_tensor_list *grads = t.grad_list();
-  gsc_optimizer *optimizer = t.get();
+  gsc_optimizer *optimizer = t;
   const gsc_optimizer_options options = Training::options_of(kAdamw);
   std::vector<char> image(4 << 20);
   int64_t bytes = 0, numbers[8] = {};
@@ -226,7 +224,7 @@ TEST(SlicesMisuse, EverythingElseWaitsForTheLastSlice) {
   EXPECT_GSC_OK(gsc_optimizer_get_state(optimizer, 0, &state, nullptr));
   std::vector<void *> moved, moved_state;
   for (size_t i = 0; i < kCounts.size(); ++i) {
-    moved.push_back(t.grads()[i].tensor().data);
+    moved.push_back(t.grads()[i].data());
     moved_state.push_back(t.state_tensor(0, i).data);
   }
   const std::function<gsc_status()> calls[] = {
@@ -251,14 +249,13 @@ TEST(SlicesMisuse, EverythingElseWaitsForTheLastSlice) {
       [&] { return gsc_optimizer_save_sync(optimizer, image.data(), bytes, nullptr); },
       [&] { return gsc_optimizer_load_sync(optimizer, image.data(), bytes, nullptr); }};
   const Snapshot before = t.snapshot();
-  for (const auto &call : calls) EXPECT_GSC_ERROR(call(), GSC_ERROR_BAD_STATE, "between the slices of a step");
-  EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(grads, moved.data(), 8, nullptr), GSC_ERROR_BAD_STATE, "scaler");
-  EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(state, moved_state.data(), 8, nullptr), GSC_ERROR_BAD_STATE, "slices");
+  for (const auto &call : calls) EXPECT_BAD_STATE(call(), "between the slices of a step");
+  EXPECT_BAD_STATE(gsc_tensor_list_set_pointers(grads, moved.data(), 8, nullptr), "scaler");
+  EXPECT_BAD_STATE(gsc_tensor_list_set_pointers(state, moved_state.data(), 8, nullptr), "slices");
   int64_t left = -1;
-  EXPECT_GSC_ERROR(b.slice(0, &left), GSC_ERROR_INVALID_ARGUMENT, "max_bytes", "is 0");
+  EXPECT_INVALID(b.slice(0, &left), "max_bytes", "is 0");
   const Scaler other = make_scaler(context, 1.0F);
-  EXPECT_GSC_ERROR(gsc_scaler_step_slice(other.get(), optimizer, 1, &left, nullptr), GSC_ERROR_BAD_STATE,
-                   "another scaler");
+  EXPECT_BAD_STATE(gsc_scaler_step_slice(other, optimizer, 1, &left, nullptr), "another scaler");
   EXPECT_EQ(left, -1);
   EXPECT_TRUE(t.snapshot().same_with_grads(before)) << "a refused call changes nothing";
   EXPECT_EQ(applied_steps(t.optimizer()), 0) << "the step counts when it is done";
@@ -272,22 +269,22 @@ TEST(SlicesMisuse, EverythingElseWaitsForTheLastSlice) {
 TEST(SlicesMisuse, ACancelledStepNeedsItsStateLoaded) {
   const Context context = make_context();
   const std::function<void(Between &)> cancels[] = {
-      [](Between &b) { EXPECT_GSC_OK(gsc_scaler_discard(b.scaler.get(), b.trainer.grad_list())); },
-      [](Between &b) { EXPECT_GSC_OK(gsc_scaler_discard(b.scaler.get(), nullptr)); },
-      [](Between &b) { EXPECT_GSC_OK(gsc_scaler_set_scale(b.scaler.get(), 64.0F, nullptr)); },
+      [](Between &b) { EXPECT_GSC_OK(gsc_scaler_discard(b.scaler, b.trainer.grad_list())); },
+      [](Between &b) { EXPECT_GSC_OK(gsc_scaler_discard(b.scaler, nullptr)); },
+      [](Between &b) { EXPECT_GSC_OK(gsc_scaler_set_scale(b.scaler, 64.0F, nullptr)); },
       [&](Between &b) { b.scaler = make_scaler(context, 64.0F); }};
   for (const auto &cancel : cancels) {
     Between b(context);
     gsc_optimizer *optimizer = b.trainer.get();
     cancel(b);
     int64_t left = -1, bytes = 0;
-    EXPECT_GSC_ERROR(b.slice(1, &left), GSC_ERROR_BAD_STATE, "optimizer has taken part of a step", "load its state");
-    EXPECT_GSC_ERROR(gsc_optimizer_step(optimizer, nullptr), GSC_ERROR_BAD_STATE, "load its state");
+    EXPECT_BAD_STATE(b.slice(1, &left), "optimizer has taken part of a step", "load its state");
+    EXPECT_BAD_STATE(gsc_optimizer_step(optimizer, nullptr), "load its state");
     EXPECT_GSC_OK(gsc_optimizer_get_save_size(optimizer, &bytes));
-    std::vector<char> image(static_cast<size_t>(bytes));
-    EXPECT_GSC_ERROR(gsc_optimizer_save_sync(optimizer, image.data(), bytes, nullptr), GSC_ERROR_BAD_STATE, "load");
+    std::vector<char> image(bytes);
+    EXPECT_BAD_STATE(gsc_optimizer_save_sync(optimizer, image.data(), bytes, nullptr), "load");
     const Training fresh(context, kAdamw);
-    ASSERT_GSC_OK(gsc_optimizer_save_sync(fresh.trainer.get(), image.data(), bytes, nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_save_sync(fresh.trainer, image.data(), bytes, nullptr));
     ASSERT_GSC_OK(gsc_optimizer_load_sync(optimizer, image.data(), bytes, nullptr));
     EXPECT_GSC_OK(b.slice(INT64_MAX, &left));
     EXPECT_EQ(left, 0);
@@ -296,8 +293,8 @@ TEST(SlicesMisuse, ACancelledStepNeedsItsStateLoaded) {
   Training b(context, kAdamw);
   int64_t left = -1;
   ASSERT_GSC_OK(b.slice(1, &left));
-  ASSERT_GSC_OK(gsc_scaler_discard(b.scaler.get(), b.trainer.grad_list()));
-  EXPECT_GSC_OK(gsc_scaler_step(b.scaler.get(), b.trainer.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_discard(b.scaler, b.trainer.grad_list()));
+  EXPECT_GSC_OK(gsc_scaler_step(b.scaler, b.trainer, nullptr));
 }
 
 /// The host's job system, in which a job of the slice's own region looks at the step.
@@ -306,9 +303,9 @@ struct Jobs {
   static void run(void *user, int32_t count, gsc_task_fn body, void *argument) {
     auto *jobs = static_cast<Jobs *>(user);
     if (const Training *t = jobs->training) {
-      EXPECT_GSC_ERROR(gsc_scaler_discard(t->scaler.get(), nullptr), GSC_ERROR_BAD_STATE, "in use by a call");
-      EXPECT_GSC_ERROR(gsc_scaler_step(t->scaler.get(), t->trainer.get(), nullptr), GSC_ERROR_BAD_STATE, "in use");
-      EXPECT_GSC_ERROR(gsc_optimizer_set_lr(t->trainer.get(), 0, 1.0, nullptr), GSC_ERROR_BAD_STATE, "in use");
+      EXPECT_BAD_STATE(gsc_scaler_discard(t->scaler, nullptr), "in use by a call");
+      EXPECT_BAD_STATE(gsc_scaler_step(t->scaler, t->trainer, nullptr), "in use");
+      EXPECT_BAD_STATE(gsc_optimizer_set_lr(t->trainer, 0, 1.0, nullptr), "in use");
       // A nested slice takes a share of the work.
       int64_t left = 0;
       jobs->training = nullptr;
@@ -322,11 +319,7 @@ struct Jobs {
 
 TEST(SlicesMisuse, ACallbackCannotPullTheStepAway) {
   Jobs jobs;
-  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.num_threads = 3;
-  options.parallel_for = &Jobs::run;
-  options.parallel_for_user = &jobs;
-  const Context context = make_context(options);
+  const Context context = make_context(&Jobs::run, &jobs, 3);
   train(context, kAdamw, [&](const Training &sliced) {
     jobs.training = &sliced;
     for (int64_t left = 1; left > 0;) ASSERT_GSC_OK(sliced.slice(1000000, &left));

@@ -3,12 +3,11 @@
 // Long use: objects made and destroyed, and random calls with random faults in the gradients, those of
 // tests/support/random_calls.h, on several threads that also share a context. Memory, threads and file descriptors must
 // not grow. Usage: soak <worlds> <calls> <threads>, each number over all threads together.
-#include <dirent.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <thread>
+#include <filesystem>
 
 #include "tests/support/random_calls.h"
 
@@ -28,12 +27,8 @@ struct Usage {
 };
 
 long entries(const char *path) {
-  long count = 0;
-  DIR *directory = opendir(path);
-  if (directory == nullptr) return 0;
-  while (readdir(directory) != nullptr) ++count;
-  closedir(directory);
-  return count;
+  std::error_code none;  // where there is no /proc
+  return std::distance(std::filesystem::directory_iterator(path, none), {});
 }
 
 Usage usage() {
@@ -55,7 +50,7 @@ void work(const Context &shared, int64_t worlds, int64_t calls, uint64_t seed) {
   const gsc_tensor tensor = numbers.tensor();
   double norm = 0.0;
   for (int64_t i = 0; i < worlds; ++i) {
-    RandomCalls<Random> world{Random(seed + static_cast<uint64_t>(i))};
+    RandomCalls<Random> world{Random(seed + i)};
     for (int call = 0; call < 4; ++call) world.call();
     const Context pool = i % 16 == 0 ? make_context(2) : nullptr;
     gsc_context *context = pool != nullptr ? pool.get() : shared.get();
@@ -72,12 +67,8 @@ int soak(int64_t worlds, int64_t calls, int threads) {
   // The first tenth settles what an allocator keeps for every thread.
   for (const bool measured : {false, true}) {
     if (measured) before = usage();
-    std::vector<std::thread> workers;
-    for (int i = 0; i < threads; ++i) {
-      const int64_t share = threads * (measured ? 1 : 10);
-      workers.emplace_back([&, share, i] { work(context, worlds / share, calls / share, uint64_t{1} << (32 + i)); });
-    }
-    for (std::thread &worker : workers) worker.join();
+    const int64_t share = threads * (measured ? 1 : 10);
+    on_threads(threads, [&](int i) { work(context, worlds / share, calls / share, uint64_t{1} << (32 + i)); });
   }
   const Usage after = usage();
   std::printf(

@@ -10,7 +10,7 @@
 namespace gsc_test {
 namespace {
 
-class Stages : public ::testing::Test {
+class Stages : public testing::Test {
  protected:
   static constexpr float kScale = 8.0f;
 
@@ -58,8 +58,7 @@ class Stages : public ::testing::Test {
     const gsc_scaler_state state = state_of(scaler_);
     EXPECT_BAD_STATE(call(), word);
     EXPECT_TRUE(trainer_.snapshot().same_with_grads(before)) << "a refused call changes nothing";
-    const gsc_scaler_state now = state_of(scaler_);
-    EXPECT_EQ(std::memcmp(&state, &now, sizeof now), 0);
+    EXPECT_TRUE(same_bytes(state_of(scaler_), state));
   }
 
   Context context_;
@@ -116,7 +115,7 @@ TEST_F(Stages, AListIsInOneIterationAtATime) {
   EXPECT_GSC_OK(gsc_scaler_update(second, nullptr));
 }
 
-class Disabled : public ::testing::Test {
+class Disabled : public testing::Test {
  protected:
   Disabled()
       : context_(make_context()),
@@ -255,16 +254,14 @@ TEST(Narrowing, OverflowsWhereGradientsRoundToInf) {
 /// The list is the caller's: an optimizer that has gone leaves no mark on it.
 TEST(Narrowing, EndsWithTheOptimizer) {
   const Context context = make_context();
-  Buffer params(GSC_FP32, 1);
-  Buffer grads(GSC_FP64, 1);
+  Buffer params(GSC_FP32, 1), grads(GSC_FP64, 1);
   grads.set(0, 1e300);
-  const List param_list = make_list(context, params);
-  const List grad_list = make_list(context, grads);
+  const List param_list = make_list(context, params), grad_list = make_list(context, grads);
   const Scaler scaler = make_scaler(context, 2.0f);
   const auto counted = [&] {
-    EXPECT_TRUE(is_ok(gsc_scaler_check(scaler, grad_list, nullptr)));
+    EXPECT_GSC_OK(gsc_scaler_check(scaler, grad_list, nullptr));
     const int64_t inf_count = report_of(scaler, grad_list).inf_count;
-    EXPECT_TRUE(is_ok(gsc_scaler_discard(scaler, grad_list)));
+    EXPECT_GSC_OK(gsc_scaler_discard(scaler, grad_list));
     return inf_count;
   };
   EXPECT_EQ(counted(), 0);

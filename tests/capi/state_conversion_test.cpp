@@ -14,13 +14,13 @@ namespace {
 
 /// A tensor of state with its memory.
 struct Stored {
-  std::vector<unsigned char> data, scales;
+  Image data, scales;
   gsc_tensor tensor;
   Stored(int32_t dtype, int64_t count)
-      : data(static_cast<size_t>(count * gsc::dtype_bytes(dtype))), tensor(GSC_TENSOR_INIT(data.data(), count, dtype)) {
+      : data(count * gsc::dtype_bytes(dtype)), tensor(GSC_TENSOR_INIT(data.data(), count, dtype)) {
     tensor.scale_dtype = gsc::scale_dtype_of(dtype);
     if (tensor.scale_dtype == 0) return;
-    scales.resize(static_cast<size_t>(gsc::state_groups(count) * gsc::dtype_bytes(tensor.scale_dtype)));
+    scales.resize(gsc::state_groups(count) * gsc::dtype_bytes(tensor.scale_dtype));
     tensor.scale = count > 0 ? scales.data() : nullptr;
     tensor.scale_block_rows = 1;
     tensor.scale_block_columns = 32;
@@ -37,15 +37,14 @@ gsc_status convert(const Context &context, const Stored &from, const gsc_tensor 
 
 std::vector<float> magnitudes(int64_t count) {
   Random random(5);
-  std::vector<float> x(static_cast<size_t>(count));
-  for (float &v : x)
-    v = static_cast<float>(std::ldexp(random.uniform(0.0, 1.0), static_cast<int>(random.below(24)) - 30));
+  std::vector<float> x(count);
+  for (float &v : x) v = std::ldexp(random.uniform(0.0, 1.0), random.below(24) - 30);
   return x;
 }
+class StateConversion : public OnCpu {};
 
-TEST(StateConversion, EveryCodeFromFp32AndBack) {
-  const Context context = make_context();
-  for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{33}, int64_t{1000}, (int64_t{1} << 20) + 40}) {
+TEST_F(StateConversion, EveryCodeFromFp32AndBack) {
+  for (const int64_t count : {0, 1, 33, 1000, (1 << 20) + 40}) {
     const std::vector<float> x = magnitudes(count);
     Stored full(GSC_FP32, count), back(GSC_FP32, count);
     if (count > 0) std::memcpy(full.data.data(), x.data(), full.data.size());
@@ -60,8 +59,7 @@ TEST(StateConversion, EveryCodeFromFp32AndBack) {
   }
 }
 
-TEST(StateConversion, CodesOfOneSlotIntoEachOther) {
-  const Context context = make_context();
+TEST_F(StateConversion, CodesOfOneSlotIntoEachOther) {
   const std::vector<float> x = magnitudes(100);
   for (const auto &[first, second] :
        {std::pair(GSC_BF16, GSC_FP8_E4M3), std::pair(GSC_UFP16_E5M11, GSC_UFP8_E4M4),
@@ -90,17 +88,18 @@ struct FlashGroup {
   }
 };
 
+class FlashCodes : public OnCpu {};
+
 // FlashOptim, quantize and dequantize: y = 2x / (1 + |x|) of x = m / scale, code = floor(127 y + 0.5); back y / (2 - |y|)
 // times the scale. Of v the root, code = floor(255 x + 0.5), and the square.
-TEST(FlashCodes, AreFlashOptims) {
-  const Context context = make_context();
+TEST_F(FlashCodes, AreFlashOptims) {
   for (const float scale : {1.0f, 0.37109375f, 65504.0f, 0x1p-14f, 0x1.8p-20f}) {
     for (const int32_t dtype : {GSC_INT8_SOFTSIGN, GSC_UINT8_SQRT}) {
       const bool is_moment = dtype == GSC_INT8_SOFTSIGN;
       const int smallest = is_moment ? -127 : 0, largest = is_moment ? 127 : 255;
       Stored codes(dtype, 256), back(GSC_FP32, 256);
       const auto code_of = [&](int i) { return i % 32 == 0 ? largest : std::min(smallest + i, largest); };
-      for (int i = 0; i < 256; ++i) codes.data[static_cast<size_t>(i)] = static_cast<unsigned char>(code_of(i));
+      for (int i = 0; i < 256; ++i) codes.data[i] = static_cast<unsigned char>(code_of(i));
       for (int g = 0; g < 8; ++g) {
         const uint16_t stored = gsc::fp32_to_fp16(scale);
         std::memcpy(codes.scales.data() + 2 * g, &stored, sizeof stored);
@@ -115,13 +114,12 @@ TEST(FlashCodes, AreFlashOptims) {
   }
 }
 
-TEST(FlashCodes, AreTheNearestOfTheStoredScale) {
-  const Context context = make_context();
+TEST_F(FlashCodes, AreTheNearestOfTheStoredScale) {
   Random random(3);
   for (int round = 0; round < 200; ++round) {
     std::vector<float> x(32);
-    const int exponent = static_cast<int>(random.below(24)) - 20;
-    for (float &v : x) v = static_cast<float>(std::ldexp(random.uniform(-1.0, 1.0), exponent));
+    const int exponent = random.below(24) - 20;
+    for (float &v : x) v = std::ldexp(random.uniform(-1.0, 1.0), exponent);
     FlashGroup moments(context, GSC_INT8_SOFTSIGN, x);
     for (float &v : x) v = v * v;
     const FlashGroup squares(context, GSC_UINT8_SQRT, x);
@@ -139,8 +137,7 @@ TEST(FlashCodes, AreTheNearestOfTheStoredScale) {
   }
 }
 
-TEST(FlashCodes, OfGroupsWithoutAnOrdinaryScale) {
-  const Context context = make_context();
+TEST_F(FlashCodes, OfGroupsWithoutAnOrdinaryScale) {
   for (const int32_t dtype : {GSC_INT8_SOFTSIGN, GSC_UINT8_SQRT}) {
     const bool is_moment = dtype == GSC_INT8_SOFTSIGN;
     FlashGroup zero(context, dtype, {0.0f, -0.0f});
@@ -159,8 +156,7 @@ TEST(FlashCodes, OfGroupsWithoutAnOrdinaryScale) {
   }
 }
 
-TEST(FlashCodes, AreForConversionAlone) {
-  const Context context = make_context();
+TEST_F(FlashCodes, AreForConversionAlone) {
   const Stored full(GSC_FP32, 64), moments(GSC_INT8_SOFTSIGN, 64), squares(GSC_UINT8_SQRT, 64);
   gsc_tensor_list *list = nullptr;
   EXPECT_INVALID(gsc_tensor_list_create(context, &moments.tensor, 1, nullptr, &list), "tensors[0].dtype",
@@ -174,13 +170,12 @@ TEST(FlashCodes, AreForConversionAlone) {
   EXPECT_INVALID(convert(context, full, nullptr, wrong), "dst[0].scale", "aligned");
 }
 
-TEST(StateConversion, MastersIntoRemaindersOfTheirWeightsAndBack) {
-  const Context context = make_context();
+TEST_F(StateConversion, MastersIntoRemaindersOfTheirWeightsAndBack) {
   const int64_t count = 5000;
   Random random(9);
   for (const int32_t dtype : {GSC_BF16, GSC_FP16}) {
     Stored masters(GSC_FP32, count), back(GSC_FP32, count), rounded(GSC_FP32, count), weights(dtype, count);
-    for (int64_t i = 0; i < count; ++i) masters.as<float>()[i] = static_cast<float>(random.uniform(-2.0, 2.0));
+    for (int64_t i = 0; i < count; ++i) masters.as<float>()[i] = random.uniform(-2.0, 2.0);
     masters.as<float>()[0] = 1.0f + 0x1p-8f;   // a tie in bf16 ...
     masters.as<float>()[1] = 1.0f + 0x1p-11f;  // ... and in fp16: weights are rounded to even, and so down
     ASSERT_GSC_OK(gsc_ops_cast(context, &masters.tensor, &weights.tensor, 1, nullptr));
@@ -202,8 +197,7 @@ TEST(StateConversion, MastersIntoRemaindersOfTheirWeightsAndBack) {
   }
 }
 
-TEST(StateConversion, AMasterOfAnotherWeightHasTheRemainderOfItsOwn) {
-  const Context context = make_context();
+TEST_F(StateConversion, AMasterOfAnotherWeightHasTheRemainderOfItsOwn) {
   Stored masters(GSC_FP32, 3), weights(GSC_BF16, 3), remainders(GSC_INT16, 3);
   const float values[3] = {1.001f, -1.001f, NAN};
   std::memcpy(masters.data.data(), values, sizeof values);
@@ -215,8 +209,7 @@ TEST(StateConversion, AMasterOfAnotherWeightHasTheRemainderOfItsOwn) {
   }
 }
 
-TEST(StateConversion, WhatDoesNotFitIsRefusedByName) {
-  const Context context = make_context();
+TEST_F(StateConversion, WhatDoesNotFitIsRefusedByName) {
   const Stored full(GSC_FP32, 64), moments(GSC_FP8_E4M3, 64), squares(GSC_UFP8_E4M4, 64), remainders(GSC_INT16, 64),
       wide(GSC_FP64, 64), few(GSC_FP32, 32), weights(GSC_BF16, 64);
   const auto refused = [&](const Stored &from, const gsc_tensor *weight, const Stored &to, const char *argument) {

@@ -25,7 +25,7 @@ double state_bytes(const Context &context, gsc_optimizer_options options, int32_
   const Slots slots(small.optimizer);
   double bytes = 0.0;
   for (const std::vector<gsc_tensor> &slot : slots.slots) {
-    bytes += static_cast<double>(gsc::dtype_bytes(slot[0].dtype)) + (slot[0].scale != nullptr ? 1.0 / 32 : 0.0);
+    bytes += gsc::dtype_bytes(slot[0].dtype) + (slot[0].scale != nullptr ? 1.0 / 32 : 0.0);
   }
   return bytes;
 }
@@ -48,9 +48,9 @@ constexpr struct {
                 {"`SPLIT16`, `BITS8`", GSC_STATE_BITS8, GSC_MASTER_SPLIT16},
                 {"`SPLIT8`, `BITS8`", GSC_STATE_BITS8, GSC_MASTER_SPLIT8},
                 {"`STOCHASTIC`, `BITS8`", GSC_STATE_BITS8, GSC_MASTER_STOCHASTIC}};
+class StateFormats : public OnCpu {};
 
-TEST(StateFormats, ThePagesHaveTheBytesOfTheLists) {
-  const Context context = make_context();
+TEST_F(StateFormats, ThePagesHaveTheBytesOfTheLists) {
   const std::string state_page = page("state.md");
   for (const auto &c : kColumns) {
     const double bytes = state_bytes(context, optimizer_options(GSC_ADAMW), c.state, c.master);
@@ -76,8 +76,7 @@ TEST(StateFormats, ThePagesHaveTheBytesOfTheLists) {
   expect_row("Adam, AdamW with AMSGrad", {amsgrad});
 }
 
-TEST(StateFormats, AdagradsSumBeginsWhereItIsTold) {
-  const Context context = make_context();
+TEST_F(StateFormats, AdagradsSumBeginsWhereItIsTold) {
   for (const int32_t format : {GSC_STATE_BITS16, GSC_STATE_BITS8}) {
     gsc_optimizer_options o = optimizer_options(GSC_ADAGRAD);
     o.state_format = format;
@@ -90,8 +89,7 @@ TEST(StateFormats, AdagradsSumBeginsWhereItIsTold) {
   }
 }
 
-TEST(StateFormats, CheckpointsLoadIntoEveryFormat) {
-  const Context context = make_context();
+TEST_F(StateFormats, CheckpointsLoadIntoEveryFormat) {
   for (const int32_t from : {GSC_STATE_FULL, GSC_STATE_BITS16, GSC_STATE_BITS8}) {
     for (const int32_t to : {GSC_STATE_FULL, GSC_STATE_BITS16, GSC_STATE_BITS8}) {
       Small a(context, adamw(from, GSC_MASTER_SPLIT16), GSC_BF16), b(context, adamw(to, GSC_MASTER_SPLIT16), GSC_BF16);
@@ -114,8 +112,7 @@ TEST(StateFormats, CheckpointsLoadIntoEveryFormat) {
         }
       }
       for (size_t t = 0; t < a.params.size(); ++t) {
-        EXPECT_EQ(
-            std::memcmp(source.slots[2][t].data, target.slots[2][t].data, static_cast<size_t>(a.params[t].bytes())), 0);
+        EXPECT_EQ(std::memcmp(source.slots[2][t].data, target.slots[2][t].data, a.params[t].bytes()), 0);
       }
       if (from == to) {
         EXPECT_EQ(b.save(), a.save());
@@ -124,8 +121,7 @@ TEST(StateFormats, CheckpointsLoadIntoEveryFormat) {
   }
 }
 
-TEST(StateFormats, CheckpointsWithoutMastersBeginThemAndMastersAreNotDropped) {
-  const Context context = make_context();
+TEST_F(StateFormats, CheckpointsWithoutMastersBeginThemAndMastersAreNotDropped) {
   Small none(context, adamw(GSC_STATE_BITS8, GSC_MASTER_NONE), GSC_BF16);
   Small split16(context, adamw(GSC_STATE_BITS8, GSC_MASTER_SPLIT16), GSC_BF16);
   Small split8(context, adamw(GSC_STATE_BITS8, GSC_MASTER_SPLIT8), GSC_BF16);
@@ -147,14 +143,13 @@ TEST(StateFormats, CheckpointsWithoutMastersBeginThemAndMastersAreNotDropped) {
 }
 
 /// NaN and inf in moments stay where they are, groups of zeros stay zero, and the largest of a group may change by 2^40.
-TEST(StateFormats, HostileGroups) {
-  const Context context = make_context();
+TEST_F(StateFormats, HostileGroups) {
   for (const int32_t format : {GSC_STATE_BITS16, GSC_STATE_BITS8}) {
     Small small(context, adamw(format, GSC_MASTER_SPLIT16), GSC_BF16, {96});
     const auto step_with = [&](float first, float others) {
       for (int64_t i = 0; i < 96; ++i) small.grads[0].as<float>()[i] = i < 64 ? others : 0.0f;
       small.grads[0].as<float>()[0] = first;
-      ASSERT_GSC_OK(gsc_optimizer_step(small.optimizer.get(), nullptr));
+      ASSERT_GSC_OK(gsc_optimizer_step(small.optimizer, nullptr));
     };
     for (const float size : {1.0f, 0x1p40f, 1.0f, 0x1p-60f, 0x1p-100f, 1e-42f}) step_with(size, size);
     step_with(INFINITY, 1.0f);  // a step without a scaler does not check
@@ -170,7 +165,7 @@ TEST(StateFormats, HostileGroups) {
   }
 }
 
-class StateLists : public ::testing::Test {
+class StateLists : public testing::Test {
  protected:
   StateLists() : context_(make_context()), params_(GSC_BF16, 100), grads_(GSC_BF16, 100) {
     params_list_ = make_list(context_, params_);
@@ -187,7 +182,7 @@ class StateLists : public ::testing::Test {
   gsc_status create(const gsc_optimizer_options &o, const std::vector<gsc_tensor_list *> &state) {
     gsc_optimizer *optimizer = nullptr;
     const gsc_status status = gsc_optimizer_create(context_, &o, params_list_, grads_list_, nullptr, state.data(),
-                                                   static_cast<int32_t>(state.size()), &optimizer);
+                                                   std::ssize(state), &optimizer);
     optimizer_.reset(optimizer);
     return status;
   }
@@ -244,12 +239,12 @@ TEST_F(StateLists, ScalesAreChecked) {
     gsc_tensor_list *list = nullptr;
     EXPECT_INVALID(gsc_tensor_list_create(context_, &t, 1, nullptr, &list), "tensors[0]", field);
   };
-  expect_refused([](gsc_tensor &t) { t.scale = nullptr; }, "scale");
-  expect_refused([](gsc_tensor &t) { t.scale_dtype = GSC_FP32; }, "scale_dtype");
-  expect_refused([](gsc_tensor &t) { t.scale_block_rows = 2; }, "scale_block_rows");
-  expect_refused([](gsc_tensor &t) { t.scale_block_columns = 64; }, "scale_block_columns");
-  expect_refused([](gsc_tensor &t) { t.dtype = GSC_BF16; }, "scale");
-  expect_refused([](gsc_tensor &t) { t.scale = static_cast<const char *>(t.data) + 98; }, "overlaps");
+  expect_refused([](auto &t) { t.scale = nullptr; }, "scale");
+  expect_refused([](auto &t) { t.scale_dtype = GSC_FP32; }, "scale_dtype");
+  expect_refused([](auto &t) { t.scale_block_rows = 2; }, "scale_block_rows");
+  expect_refused([](auto &t) { t.scale_block_columns = 64; }, "scale_block_columns");
+  expect_refused([](auto &t) { t.dtype = GSC_BF16; }, "scale");
+  expect_refused([](auto &t) { t.scale = static_cast<const char *>(t.data) + 98; }, "overlaps");
 }
 
 TEST_F(StateLists, FormatsNeedTheirParameters) {

@@ -27,13 +27,13 @@ TrainerSpec spec_of(int worker) {
   return {.options = optimizer_options(worker % 2 == 0 ? GSC_ADAMW : GSC_LAMB),
           .counts = {70000, 7, 5000},  // enough for two tasks
           .grad_dtypes = {GSC_FP16, GSC_FP32},
-          .seed = static_cast<uint64_t>(worker)};
+          .seed = uint64_t(worker)};
 }
 
 Snapshot train(const Context &context, int worker) {
   Trainer trainer(context, spec_of(worker));
   const Scaler scaler = make_scaler(context, scaler_options(64.0f, 2));
-  Random random(static_cast<uint64_t>(worker));
+  Random random(worker);
   for (int step = 0; step < 10; ++step) {
     trainer.fill_grads(random, 1.0, 8.0);
     if (step % 4 == 3) trainer.grads()[0].set(29999, kNan);
@@ -76,28 +76,15 @@ TEST(Threads, DistinctScalersOnOneContext) {
   }
   for (const int32_t pool : {1, 3}) {
     const Context shared = make_context(pool);
-    std::vector<std::thread> threads;
-    for (int worker = 0; worker < kWorkers; ++worker) {
-      threads.emplace_back([&, worker] { got[worker] = train(shared, worker); });
-    }
-    for (std::thread &thread : threads) thread.join();
-    for (int worker = 0; worker < kWorkers; ++worker) {
-      EXPECT_TRUE(got[worker] == expected[worker]) << worker;
-    }
+    on_threads(kWorkers, [&](int worker) { got[worker] = train(shared, worker); });
+    for (int worker = 0; worker < kWorkers; ++worker) EXPECT_TRUE(got[worker] == expected[worker]) << worker;
   }
 }
 
 TEST(Threads, ContextsAreCreatedAndDestroyedInParallel) {
-  std::vector<std::thread> threads;
-  for (int worker = 0; worker < 4; ++worker) {
-    threads.emplace_back([worker] {
-      for (int i = 0; i < 5; ++i) {
-        const Context context = make_context(2);
-        train(context, worker);
-      }
-    });
-  }
-  for (std::thread &thread : threads) thread.join();
+  on_threads(4, [](int worker) {
+    for (int i = 0; i < 5; ++i) train(make_context(2), worker);
+  });
 }
 
 TEST(Threads, MessagesBelongToTheirThread) {
@@ -136,8 +123,7 @@ TEST(Lifetime, AnyOrderOfDestruction) {
         ASSERT_GSC_OK(gsc_optimizer_step_scaled(optimizer, &inverse, nullptr, nullptr));
       }
       if (scaler != nullptr) {
-        float scale = 0.0f;
-        ASSERT_GSC_OK(gsc_scaler_get_scale_sync(scaler, &scale, nullptr));
+        scale_of(scaler);
       }
       if (scaler != nullptr && optimizer != nullptr) {
         ASSERT_GSC_OK(gsc_scaler_discard(scaler, nullptr));
@@ -147,6 +133,12 @@ TEST(Lifetime, AnyOrderOfDestruction) {
   } while (std::next_permutation(std::begin(order), std::end(order)));
 }
 
+/// A thread that destroys the object.
+template <typename T>
+std::thread destroyed(T object) {
+  return std::thread([o = std::move(object)]() mutable { o.reset(); });
+}
+
 TEST(Lifetime, FromOtherThreads) {
   Buffer params(GSC_FP32, 50000), grads(GSC_FP16, 50000);
   Context context = make_context(2);
@@ -154,13 +146,9 @@ TEST(Lifetime, FromOtherThreads) {
   Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_ADAMW), param_list, grad_list);
   Scaler scaler = make_scaler(context, 4.0f);
   ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, optimizer, nullptr));
-  std::thread threads[] = {
-      std::thread([c = std::move(context)]() mutable { c.reset(); }),
-      std::thread([l = std::move(param_list)]() mutable { l.reset(); }),
-      std::thread([l = std::move(grad_list)]() mutable { l.reset(); }),
-      std::thread([o = std::move(optimizer)]() mutable { o.reset(); }),
-      std::thread([s = std::move(scaler)]() mutable { s.reset(); }),
-  };
+  std::thread threads[] = {destroyed(std::move(context)), destroyed(std::move(param_list)),
+                           destroyed(std::move(grad_list)), destroyed(std::move(optimizer)),
+                           destroyed(std::move(scaler))};
   for (std::thread &thread : threads) thread.join();
 }
 
@@ -174,7 +162,7 @@ TEST(Lifetime, AScalerGoesWhileItsListGoesOn) {
     Scaler scaler = make_scaler(contexts[i % 2], 4.0f);
     ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
     ASSERT_GSC_OK(gsc_scaler_discard(scaler, list));
-    collectors.emplace_back([s = std::move(scaler)]() mutable { s.reset(); });
+    collectors.push_back(destroyed(std::move(scaler)));
   }
   for (std::thread &collector : collectors) collector.join();
 }
@@ -221,7 +209,7 @@ TEST(Fork, ChildDoesNotHang) {
     // Their threads are the parent's, and cannot be waited for.
     context.reset();
     unused.reset();
-    _exit(same && !::testing::Test::HasFailure() ? 0 : 1);
+    _exit(same && !testing::Test::HasFailure() ? 0 : 1);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);

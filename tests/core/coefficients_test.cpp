@@ -22,16 +22,14 @@ namespace {
 void expect_same(float a, float b, float c) {
   const float expected = gsc_test::fmaf_rounded_once(a, b, c);
   const float got = multiply_add(a, b, c);
-  if (std::isnan(expected)) {
-    EXPECT_TRUE(std::isnan(got)) << a << " * " << b << " + " << c;
-  } else {
-    EXPECT_EQ(std::bit_cast<uint32_t>(got), std::bit_cast<uint32_t>(expected)) << a << " * " << b << " + " << c;
-  }
+  const bool same =
+      std::isnan(expected) ? std::isnan(got) : std::bit_cast<uint32_t>(got) == std::bit_cast<uint32_t>(expected);
+  EXPECT_TRUE(same) << a << " * " << b << " + " << c << ": " << got << ", expected " << expected;
 }
 
 TEST(MultiplyAdd, RandomPatterns) {
   std::mt19937 random(1);
-  const auto any = [&] { return std::bit_cast<float>(static_cast<uint32_t>(random())); };
+  const auto any = [&] { return std::bit_cast<float>(uint32_t(random())); };
   for (int i = 0; i < 2000000; ++i) expect_same(any(), any(), any());
 }
 
@@ -54,7 +52,7 @@ TEST(MultiplyAdd, NearTheMiddleOfTwoFloats) {
   std::uniform_int_distribution<int> exponent(-20, 20);
   for (int i = 0; i < 2000000; ++i) {
     // The product is half of c's last bit, a trace above or below it that a double next to c has no room for.
-    const float c = std::ldexp(static_cast<float>(0x800000U | (random() & 0x7fffffU)), exponent(random));
+    const float c = std::ldexp(float(0x800000U | (random() & 0x7fffffU)), exponent(random));
     const float half = ((random() & 1U) != 0 ? -0.5F : 0.5F) * (std::nextafter(c, INFINITY) - c);
     expect_same(half, 1.0F, c);
     expect_same(half * (1.0F + 0x1p-12F), 1.0F - 0x1p-12F + 0x1p-24F, c);
@@ -90,7 +88,7 @@ TEST(NadamProduct, IsThatOfAllFactors) {
         decayed *= decay;
         product *= beta1 * (1.0 - 0.5 * decayed);
         // One rounding to fp32 for each factor, and what 1 - product does not show.
-        const double error = product * static_cast<double>(std::min<int64_t>(step, 2300)) * 0x1p-23 + 0x1p-54;
+        const double error = product * std::min<int64_t>(step, 2300) * 0x1p-23 + 0x1p-54;
         ASSERT_NEAR(optim::Nadam::momentum_product(beta1, decay, step), product, error)
             << beta1 << ' ' << momentum_decay << ' ' << step;
       }

@@ -20,6 +20,7 @@
 #include "core/cpu/dispatch.h"
 #include "core/cpu/kernels.h"
 #include "core/rules/check.h"
+#include "tests/support/dtypes.h"
 
 namespace gsc::cpu::testing {
 
@@ -28,8 +29,9 @@ inline constexpr int32_t kDtypes[] = {
     GSC_FOR_EACH_DTYPE(GSC_CODE)
 #undef GSC_CODE
 };
-inline constexpr double kInf = std::numeric_limits<double>::infinity();
-inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+using gsc_test::format_of;
+using gsc_test::kInf;
+using gsc_test::kNan;
 
 inline std::string dtype_name(int32_t dtype) { return gsc::dtype_name(dtype); }
 
@@ -44,12 +46,8 @@ inline std::vector<const Kernels *> usable_kernels() {
 /// n elements of a dtype, `shift` elements off the alignment of the allocation, one guard element before and after.
 class Buffer {
  public:
-  Buffer(int32_t dtype, int64_t n, int shift = 0)
-      : dtype_(dtype),
-        size_(dtype_bytes(dtype)),
-        n_(n),
-        shift_(shift),
-        bytes_(static_cast<size_t>((n + shift + 2) * size_), kGuard) {}
+  Buffer(int32_t dtype, int64_t n, int64_t shift = 0)
+      : dtype_(dtype), size_(dtype_bytes(dtype)), n_(n), shift_(shift), bytes_((n + shift + 2) * size_, kGuard) {}
 
   int32_t dtype() const { return dtype_; }
   int64_t size() const { return n_; }
@@ -59,24 +57,20 @@ class Buffer {
   double get(int64_t i) const {
     return with_dtype(dtype_, [p = data(i)](auto traits) {
       using D = decltype(traits);
-      return static_cast<double>(D::widen(read<typename D::Stored>(p)));
+      return double{D::widen(gsc_test::read_at<typename D::Stored>(p))};
     });
   }
 
   void set(int64_t i, double x) {
-    with_dtype(dtype_, [p = data(i), x](auto traits) { write(p, narrow_to<decltype(traits)>(x)); });
+    with_dtype(dtype_, [p = data(i), x](auto traits) { gsc_test::write_at(p, narrow_to<decltype(traits)>(x)); });
   }
-
-  /// From the arithmetic type, as the kernels narrow.
-  void set_narrowed(int64_t i, float x) { set(i, static_cast<double>(x)); }
-  void set_narrowed(int64_t i, double x) { set(i, x); }
 
   bool operator==(const Buffer &other) const { return bytes_ == other.bytes_; }
 
   /// First element whose bits differ, -1 if none; n for a damaged guard.
   int64_t first_difference(const Buffer &other) const {
     for (int64_t i = 0; i < n_; ++i) {
-      if (std::memcmp(data(i), other.data(i), static_cast<size_t>(size_)) != 0) return i;
+      if (std::memcmp(data(i), other.data(i), size_) != 0) return i;
     }
     return bytes_ == other.bytes_ ? -1 : n_;
   }
@@ -89,26 +83,16 @@ class Buffer {
 
  private:
   static constexpr char kGuard = 0x5a;
-  template <typename V>
-  static V read(const char *p) {
-    V value;
-    std::memcpy(&value, p, sizeof value);
-    return value;
-  }
-  template <typename V>
-  static void write(char *p, V value) {
-    std::memcpy(p, &value, sizeof value);
-  }
 
   int32_t dtype_;
-  int64_t size_, n_;
-  int shift_;
+  int64_t size_, n_, shift_;
   std::vector<char> bytes_;
 };
 
 /// What a buffer is filled with.
 enum class Fill { kOrdinary, kTiny, kHuge, kAnyFinite, kZero };
-inline constexpr Fill kFills[] = {Fill::kOrdinary, Fill::kTiny, Fill::kHuge, Fill::kAnyFinite, Fill::kZero};
+using enum Fill;
+inline constexpr Fill kFills[] = {kOrdinary, kTiny, kHuge, kAnyFinite, kZero};
 
 inline void fill(Buffer &buffer, Fill kind, std::mt19937_64 &random) {
   std::uniform_real_distribution<double> unit(-1.0, 1.0);
@@ -121,45 +105,38 @@ inline void fill(Buffer &buffer, Fill kind, std::mt19937_64 &random) {
   });
   std::uniform_int_distribution<int> any_exponent(smallest, largest);
   for (int64_t i = 0; i < buffer.size(); ++i) {
-    const double x = unit(random);
-    switch (kind) {
-      case Fill::kOrdinary:
-        buffer.set(i, x);
-        break;
-      case Fill::kTiny:  // subnormal, but for fp64
-        buffer.set(i, std::ldexp(x, smallest + 6));
-        break;
-      case Fill::kHuge:
-        buffer.set(i, std::ldexp(x, largest));
-        break;
-      case Fill::kAnyFinite:
-        buffer.set(i, std::ldexp(x, any_exponent(random)));
-        break;
-      case Fill::kZero:
-        buffer.set(i, i % 3 == 0 ? -0.0 : 0.0);
-        break;
-    }
+    double x = unit(random);
+    if (kind == kTiny) x = std::ldexp(x, smallest + 6);  // subnormal, but for fp64
+    if (kind == kHuge) x = std::ldexp(x, largest);
+    if (kind == kAnyFinite) x = std::ldexp(x, any_exponent(random));
+    if (kind == kZero) x = i % 3 == 0 ? -0.0 : 0.0;
+    buffer.set(i, x);
   }
 }
 
-/// Sum of squares of one tile in the order of reduction.h, with columns in C.
+/// The numbers of one tile added up in the order of reduction.h, with columns in C.
 template <typename C>
-double reference_tile(const std::vector<double> &tile, size_t columns) {
+double sum_of_tile(const std::vector<C> &tile, size_t columns) {
   std::vector<C> sums(columns, C(0));
-  for (size_t i = 0; i < tile.size(); ++i) {
-    const C x = static_cast<C>(tile[i]);
-    sums[i % columns] = sums[i % columns] + x * x;
-  }
+  for (size_t i = 0; i < tile.size(); ++i) sums[i % columns] = sums[i % columns] + tile[i];
   const size_t width = columns / kGroups;
   double groups[kGroups];
   for (size_t g = 0; g < kGroups; ++g) {
-    groups[g] = static_cast<double>(sums[g * width]);
-    for (size_t k = 1; k < width; ++k) groups[g] += static_cast<double>(sums[g * width + k]);
+    groups[g] = sums[g * width];
+    for (size_t k = 1; k < width; ++k) groups[g] += sums[g * width + k];
   }
   for (int half = 16; half > 0; half /= 2) {
     for (int g = 0; g < half; ++g) groups[g] += groups[g + half];
   }
   return groups[0];
+}
+
+/// The same of the squares of numbers.
+template <typename C>
+double reference_tile(const std::vector<double> &tile, size_t columns) {
+  std::vector<C> squares;
+  for (const double x : tile) squares.push_back(static_cast<C>(x) * static_cast<C>(x));
+  return sum_of_tile(squares, columns);
 }
 
 inline constexpr ReadAhead kReadAheads[] = {ReadAhead::kNone, ReadAhead::kPageStarts, ReadAhead::kNextTile,

@@ -22,12 +22,11 @@ struct Case {
   Variant variant = Variant::kAdamW;
   int32_t param_dtype = GSC_FP32, grad_dtype = GSC_FP16, copy_dtype = GSC_FP16;
   bool copy = true;
-  int64_t n = 0;
-  int shift = 0;
+  int64_t n = 0, shift = 0;
   float inv_scale = 1.1e-3F, clip = 0.7F;  // not powers of two: the order of the products shows
   double clip_value = kInf;
   bool maximize = false, zero_grads = false, write_grads = false, streaming = false;
-  Fill grads = Fill::kOrdinary;
+  Fill grads = kOrdinary;
 
   int32_t arithmetic() const { return param_dtype == GSC_FP64 ? GSC_FP64 : GSC_FP32; }
   Coefficients<double> coefficients() const {
@@ -52,11 +51,11 @@ Arrays make_arrays(const Case &c, std::mt19937_64 &random) {
            Buffer(c.grad_dtype, c.n, 2 * c.shift),
            Buffer(c.copy_dtype, c.copy ? c.n : 0, c.shift),
            {}};
-  fill(a.param, Fill::kOrdinary, random);
+  fill(a.param, kOrdinary, random);
   fill(a.grad, c.grads, random);
   for (int k = 0; k < state_count(c.variant); ++k) {
     Buffer &state = a.state.emplace_back(c.arithmetic(), c.n, k + c.shift);
-    fill(state, Fill::kOrdinary, random);
+    fill(state, kOrdinary, random);
     // Second moments and sums of squares are never negative.
     const bool first_moment = with_variant(c.variant, [&](auto f) { return f.kKind.slots[k].holds == Slot::kMoment; });
     for (int64_t i = 0; i < c.n && !first_moment; ++i) state.set(i, std::fabs(state.get(i)));
@@ -85,7 +84,7 @@ ApplySpan make_span(const Case &c, Arrays &a, const Coefficients<double> &coeffi
   span.zero_grads = c.zero_grads;
   span.write_grads = c.write_grads;
   span.streaming = c.streaming;
-  span.prefetch = c.streaming;
+  span.prefetch_bytes = c.streaming ? 1024 : 0;
   return span;
 }
 
@@ -97,7 +96,8 @@ void for_elements(const Case &c, Arrays &a, const Run &run) {
   for (int64_t i = 0; i < c.n; ++i) {
     ApplySpan span = make_span(c, a, coefficients, i);
     span.n = 1;
-    span.streaming = span.prefetch = false;
+    span.streaming = false;
+    span.prefetch_bytes = 0;
     run(baseline, span);
   }
 }
@@ -123,7 +123,7 @@ void expect_step(const Case &c, std::mt19937_64 &random) {
   for_elements(c, expected, [&](const Kernels &kernels, ApplySpan &span) { kernels.apply[variant](&span); });
   const Coefficients<double> coefficients = c.coefficients();
   for (const Kernels *kernels : usable_kernels()) {
-    SCOPED_TRACE(std::string(kernels->name) + " " + c.text());
+    SCOPED_TRACE(kernels->name + (" " + c.text()));
     Arrays work = start;
     ApplySpan span = make_span(c, work, coefficients);
     kernels->apply[variant](&span);
@@ -149,14 +149,10 @@ INSTANTIATE_TEST_SUITE_P(Variants, KernelApply, ::testing::ValuesIn(variants_of_
 TEST_P(KernelApply, EveryLength) {
   std::mt19937_64 random(20);
   for (int64_t n = 0; n <= 600; ++n) {
-    expect_step({.variant = variant(), .n = n, .shift = static_cast<int>(n % 5), .streaming = n % 2 == 0}, random);
-    expect_step({.variant = variant(),
-                 .param_dtype = GSC_FP64,
-                 .grad_dtype = GSC_FP64,
-                 .copy = false,
-                 .n = n,
-                 .shift = static_cast<int>(n % 3)},
-                random);
+    expect_step({.variant = variant(), .n = n, .shift = n % 5, .streaming = n % 2 == 0}, random);
+    expect_step(
+        {.variant = variant(), .param_dtype = GSC_FP64, .grad_dtype = GSC_FP64, .copy = false, .n = n, .shift = n % 3},
+        random);
     if (HasFailure()) return;
   }
 }
@@ -166,7 +162,7 @@ TEST_P(KernelApply, EveryCombinationOfDtypes) {
   for (const int32_t param : kDtypes) {
     for (const int32_t grad : kDtypes) {
       for (const int32_t copy : std::initializer_list<int32_t>{0, GSC_FP16, GSC_BF16, GSC_FP32, GSC_FP64}) {
-        for (const int64_t n : {int64_t{5}, int64_t{256}, int64_t{1000}}) {
+        for (const int64_t n : {5, 256, 1000}) {
           expect_step({.variant = variant(),
                        .param_dtype = param,
                        .grad_dtype = grad,
@@ -255,20 +251,11 @@ TEST(KernelApplyNan, ReachesTheParameter) {
 
 /// Squares in double added up in core/rules/reduction.h's order for rows of so many columns.
 double sum_of(const std::vector<double> &squares, size_t columns) {
-  const size_t width = columns / kGroups;
   double total = 0.0;
   for (size_t start = 0; start < squares.size(); start += columns * kRows) {
-    std::vector<double> sums(columns, 0.0);
-    for (size_t i = start; i < std::min(start + columns * kRows, squares.size()); ++i) sums[i % columns] += squares[i];
-    double groups[kGroups];
-    for (size_t g = 0; g < kGroups; ++g) {
-      groups[g] = sums[g * width];
-      for (size_t k = 1; k < width; ++k) groups[g] += sums[g * width + k];
-    }
-    for (int half = 16; half > 0; half /= 2) {
-      for (int g = 0; g < half; ++g) groups[g] += groups[g + half];
-    }
-    total += groups[0];
+    const auto first = squares.begin() + start,
+               end = squares.begin() + std::min(start + columns * kRows, squares.size());
+    total += sum_of_tile(std::vector<double>(first, end), columns);
   }
   return total;
 }
@@ -284,7 +271,7 @@ void expect_lamb(const Case &c, std::mt19937_64 &random) {
     params.push_back(span.norms.param);
     directions.push_back(span.norms.direction);
   });
-  const auto columns = static_cast<size_t>(kRowBytes / dtype_bytes(c.arithmetic()));
+  const size_t columns = kRowBytes / dtype_bytes(c.arithmetic());
   const ChunkNorms norms = {sum_of(params, columns), sum_of(directions, columns)};
   Arrays second = first;
   for_elements(c, second, [&](const Kernels &kernels, ApplySpan &span) {
@@ -312,11 +299,7 @@ TEST(KernelLamb, EveryLength) {
   std::mt19937_64 random(30);
   for (const int32_t param : {GSC_FP32, GSC_FP64}) {
     for (const int64_t n : lengths(param, true)) {
-      expect_lamb({.variant = Variant::kLamb,
-                   .param_dtype = param,
-                   .n = n,
-                   .shift = static_cast<int>(n % 6),
-                   .streaming = n % 2 == 0},
+      expect_lamb({.variant = Variant::kLamb, .param_dtype = param, .n = n, .shift = n % 6, .streaming = n % 2 == 0},
                   random);
       if (HasFailure()) return;
     }

@@ -10,19 +10,20 @@ namespace gsc::cpu {
 namespace {
 
 using namespace gsc::cpu::testing;
+using enum Elementwise;
 
 template <typename T>
 T reference_linear(Elementwise op, T a, T b, T x, T y) {
   switch (op) {
-    case Elementwise::kCast:
+    case kCast:
       return x;
-    case Elementwise::kScale:
+    case kScale:
       return a * x;
-    case Elementwise::kAxpby:
+    case kAxpby:
       return a * x + b * y;
-    case Elementwise::kFill:
+    case kFill:
       return a;
-    case Elementwise::kClamp:
+    case kClamp:
       break;
   }
   return std::isnan(x) ? x : std::clamp(x, -a, a);
@@ -31,13 +32,12 @@ T reference_linear(Elementwise op, T a, T b, T x, T y) {
 Buffer reference_linear(Elementwise op, double a, double b, const Buffer &src, const Buffer &dst) {
   Buffer result = dst;
   for (int64_t i = 0; i < src.size(); ++i) {
-    if (op == Elementwise::kCast && src.dtype() == dst.dtype()) {
-      std::memcpy(result.data(i), src.data(i), static_cast<size_t>(dtype_bytes(src.dtype())));
-    } else if (src.dtype() == GSC_FP64 || dst.dtype() == GSC_FP64 || op == Elementwise::kFill) {
-      result.set_narrowed(i, reference_linear<double>(op, a, b, src.get(i), dst.get(i)));
+    if (op == kCast && src.dtype() == dst.dtype()) {
+      std::memcpy(result.data(i), src.data(i), dtype_bytes(src.dtype()));
+    } else if (src.dtype() == GSC_FP64 || dst.dtype() == GSC_FP64 || op == kFill) {
+      result.set(i, reference_linear<double>(op, a, b, src.get(i), dst.get(i)));
     } else {
-      result.set_narrowed(i, reference_linear<float>(op, static_cast<float>(a), static_cast<float>(b),
-                                                     static_cast<float>(src.get(i)), static_cast<float>(dst.get(i))));
+      result.set(i, reference_linear<float>(op, a, b, src.get(i), dst.get(i)));
     }
   }
   return result;
@@ -63,7 +63,7 @@ void expect_linear(Elementwise op, double a, double b, const Buffer &src, const 
 /// Ordinary values, with special ones strewn in.
 Buffer mixed(int32_t dtype, int64_t n, int shift, std::mt19937_64 &random) {
   Buffer buffer(dtype, n, shift);
-  fill(buffer, Fill::kAnyFinite, random);
+  fill(buffer, kAnyFinite, random);
   const double special[] = {kInf, -kInf, kNan,    -kNan,   0.0,     -0.0,     1.0,
                             -1.0, 0.5,   65504.0, 65519.0, 65520.0, 0x1p-133, 3e38};
   for (int64_t i = 0; i < n; i += 3) buffer.set(i, special[random() % std::size(special)]);
@@ -79,17 +79,17 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, KernelLinear,
 
 /// Every operation but axpby.
 void expect_operations(const Buffer &src, const Buffer &dst, bool in_place = false) {
-  expect_linear(Elementwise::kCast, 0, 0, src, dst, in_place);
-  for (const double a : {1.7, 0x1p16, -0.0}) expect_linear(Elementwise::kScale, a, 0, src, dst, in_place);
-  for (const double a : {0.3, kInf}) expect_linear(Elementwise::kClamp, a, 0, src, dst, in_place);
-  for (const double a : {0.3, 0.0}) expect_linear(Elementwise::kFill, a, 0, src, dst, in_place);
+  expect_linear(kCast, 0, 0, src, dst, in_place);
+  for (const double a : {1.7, 0x1p16, -0.0}) expect_linear(kScale, a, 0, src, dst, in_place);
+  for (const double a : {0.3, kInf}) expect_linear(kClamp, a, 0, src, dst, in_place);
+  for (const double a : {0.3, 0.0}) expect_linear(kFill, a, 0, src, dst, in_place);
 }
 
 TEST_P(KernelLinear, EveryOperationAndLength) {
   const auto [from, to] = GetParam();
   std::mt19937_64 random(9);
   for (int64_t n = 0; n <= 600; ++n) {
-    expect_operations(mixed(from, n, static_cast<int>(n % 7), random), mixed(to, n, static_cast<int>(n % 3), random));
+    expect_operations(mixed(from, n, n % 7, random), mixed(to, n, n % 3, random));
     if (HasFatalFailure()) return;
   }
 }
@@ -99,7 +99,7 @@ TEST_P(KernelLinear, LongSpans) {
   const auto [from, to] = GetParam();
   std::mt19937_64 random(12);
   for (const int64_t n : {16383, 16384, 20001, 65536}) {
-    expect_operations(mixed(from, n, 1, random), mixed(to, n, static_cast<int>(n % 5), random));
+    expect_operations(mixed(from, n, 1, random), mixed(to, n, n % 5, random));
     if (HasFatalFailure()) return;
   }
 }
@@ -111,12 +111,12 @@ TEST_P(KernelLinear, Axpby) {
     Buffer src(from, n, 1);
     Buffer dst(to, n, 2);
     // Of all kinds, but without two NaN in one sum: which of them comes out is the compiler's choice.
-    fill(src, Fill::kAnyFinite, random);
-    fill(dst, Fill::kAnyFinite, random);
+    fill(src, kAnyFinite, random);
+    fill(dst, kAnyFinite, random);
     for (int64_t i = 0; i < n; i += 17) src.set(i, i % 2 == 0 ? kNan : kInf);
-    expect_linear(Elementwise::kAxpby, 0.1, -2.5, src, dst);
-    expect_linear(Elementwise::kAxpby, 1.0, 1.0, src, dst);
-    expect_linear(Elementwise::kAxpby, -0.0, -0.0, src, dst);
+    expect_linear(kAxpby, 0.1, -2.5, src, dst);
+    expect_linear(kAxpby, 1.0, 1.0, src, dst);
+    expect_linear(kAxpby, -0.0, -0.0, src, dst);
     if (HasFatalFailure()) return;
   }
 }
@@ -138,10 +138,9 @@ TEST(KernelCast, EveryPatternOf16Bits) {
   for (const int32_t from : {GSC_FP16, GSC_BF16}) {
     Buffer src(from, 65536);
     for (int64_t i = 0; i < src.size(); ++i) {
-      const auto pattern = static_cast<uint16_t>(i);
-      std::memcpy(src.data(i), &pattern, sizeof pattern);
+      gsc_test::write_at<uint16_t>(src.data(i), i);
     }
-    for (const int32_t to : kDtypes) expect_linear(Elementwise::kCast, 0, 0, src, Buffer(to, 65536));
+    for (const int32_t to : kDtypes) expect_linear(kCast, 0, 0, src, Buffer(to, 65536));
   }
 }
 
@@ -151,11 +150,10 @@ TEST(KernelCast, RandomPatternsTo16Bits) {
     Buffer src(from, 200000);
     for (int64_t i = 0; i < src.size(); ++i) {
       const uint64_t bits = random();
-      std::memcpy(src.data(i), &bits, static_cast<size_t>(dtype_bytes(from)));
-      if (i % 2 == 0 && from == GSC_FP64)
-        src.set(i, std::ldexp(1.0 + static_cast<double>(bits >> 11), -53 - static_cast<int>(i % 40)));
+      std::memcpy(src.data(i), &bits, dtype_bytes(from));
+      if (i % 2 == 0 && from == GSC_FP64) src.set(i, std::ldexp(1.0 + (bits >> 11), -53 - i % 40));
     }
-    for (const int32_t to : kDtypes) expect_linear(Elementwise::kCast, 0, 0, src, Buffer(to, src.size()));
+    for (const int32_t to : kDtypes) expect_linear(kCast, 0, 0, src, Buffer(to, src.size()));
   }
 }
 
@@ -169,10 +167,8 @@ struct Diagnosis {
 Diagnosis reference_diagnosis(const Buffer &data) {
   Diagnosis d;
   d.found.first_nonfinite = -1;
-  const double normal = data.dtype() == GSC_FP16   ? std::ldexp(1.0, -14)
-                        : data.dtype() == GSC_FP64 ? std::numeric_limits<double>::min()
-                                                   : static_cast<double>(std::numeric_limits<float>::min());
-  const auto columns = static_cast<size_t>(kRowBytes / dtype_bytes(data.dtype()));
+  const double normal = format_of(data.dtype()).min_normal();
+  const size_t columns = kRowBytes / dtype_bytes(data.dtype());
   std::vector<double> tile;  // what is not finite counts as 0
   for (int64_t i = 0; i < data.size(); ++i) {
     const double x = std::fabs(data.get(i));
@@ -200,7 +196,7 @@ Diagnosis reference_diagnosis(const Buffer &data) {
 void expect_diagnosis(const Buffer &data) {
   const Diagnosis expected = reference_diagnosis(data);
   for (const Kernels *kernels : usable_kernels()) {
-    SCOPED_TRACE(std::string(kernels->name) + " " + dtype_name(data.dtype()) + " n=" + std::to_string(data.size()));
+    SCOPED_TRACE(::testing::Message() << kernels->name << ' ' << dtype_name(data.dtype()) << " n=" << data.size());
     for (const ReadAhead ahead : kReadAheads) {
       const bool with_histogram = ahead != ReadAhead::kPageStarts;
       std::vector<int64_t> histogram(GSC_EXPONENT_BINS, 1);  // the kernel adds
@@ -231,7 +227,7 @@ TEST_P(KernelDiagnose, CountsEverything) {
   std::mt19937_64 random(13);
   for (const Fill kind : kFills) {
     for (const int64_t n : lengths(GetParam(), false)) {
-      Buffer data(GetParam(), n, static_cast<int>(n % 4));
+      Buffer data(GetParam(), n, n % 4);
       fill(data, kind, random);
       expect_diagnosis(data);
       for (int64_t i = n / 2; i < n; i += 61) data.set(i, i % 3 == 0 ? kNan : (i % 3 == 1 ? -kInf : -0.0));
@@ -243,18 +239,9 @@ TEST_P(KernelDiagnose, CountsEverything) {
 
 TEST_P(KernelDiagnose, ExtremesOfTheDtype) {
   Buffer data(GetParam(), 8);
-  using D = std::numeric_limits<double>;
-  using F = std::numeric_limits<float>;
-  const double largest =
-      GetParam() == GSC_FP16
-          ? 65504.0
-          : (GetParam() == GSC_BF16 ? 0x1.fep127 : (GetParam() == GSC_FP32 ? static_cast<double>(F::max()) : 1e150));
-  const double normal =
-      GetParam() == GSC_FP16 ? 0x1p-14 : (GetParam() == GSC_FP64 ? D::min() : static_cast<double>(F::min()));
-  const double smallest =
-      GetParam() == GSC_FP16
-          ? 0x1p-24
-          : (GetParam() == GSC_BF16 ? 0x1p-133 : (GetParam() == GSC_FP32 ? 0x1p-149 : D::denorm_min()));
+  const gsc_test::Format format = format_of(GetParam());
+  const double largest = GetParam() == GSC_FP64 ? 1e150 : format.max();  // whose square is finite
+  const double normal = format.min_normal(), smallest = format.min_subnormal();
   const double values[] = {largest, -largest, normal, -normal / 2, smallest, 0.0, -0.0, 1.0};
   for (int i = 0; i < 8; ++i) {
     data.set(i, values[i]);

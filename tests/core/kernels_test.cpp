@@ -15,8 +15,7 @@ constexpr ReadAhead kAhead = ReadAhead::kNextTile;
 
 /// x * inv_scale in the arithmetic type of the dtype.
 double product(int32_t dtype, double x, float inv_scale) {
-  if (dtype == GSC_FP64) return x * static_cast<double>(inv_scale);
-  return static_cast<double>(static_cast<float>(x) * inv_scale);
+  return dtype == GSC_FP64 ? x * inv_scale : static_cast<float>(x) * inv_scale;
 }
 
 double narrowed(int32_t dtype, double x) {
@@ -29,7 +28,7 @@ ChunkStat reference_stat(const Buffer &data, float inv_scale, bool unscale) {
   const int32_t dtype = data.dtype();
   const int64_t row = kRowBytes / dtype_bytes(dtype);
   const int64_t tile_size = row * kRows;
-  const auto columns = static_cast<size_t>(row);
+  const size_t columns = row;
   ChunkStat stat{0.0, 0.0, 0, 0, -1};
   for (int64_t start = 0; start < data.size(); start += tile_size) {
     std::vector<double> tile;
@@ -66,11 +65,8 @@ void expect_equal(const ChunkStat &got, const ChunkStat &expected) {
   EXPECT_EQ(got.nan_count, expected.nan_count);
   EXPECT_EQ(got.first, expected.first);
   EXPECT_TRUE(same_bits(got.amax, expected.amax)) << got.amax << " instead of " << expected.amax;
-  if (std::isnan(expected.sum_sq)) {
-    EXPECT_TRUE(std::isnan(got.sum_sq)) << got.sum_sq;
-  } else {
-    EXPECT_TRUE(same_bits(got.sum_sq, expected.sum_sq)) << got.sum_sq << " instead of " << expected.sum_sq;
-  }
+  EXPECT_TRUE(std::isnan(expected.sum_sq) ? std::isnan(got.sum_sq) : same_bits(got.sum_sq, expected.sum_sq))
+      << got.sum_sq << " instead of " << expected.sum_sq;
 }
 
 /// The data as the second of three tensors: check_small deals with it if it can, and then finds what check would.
@@ -103,8 +99,8 @@ void expect_stats(const Buffer &data, float inv_scale) {
   Buffer scaled = data;
   for (int64_t i = 0; i < data.size(); ++i) scaled.set(i, product(data.dtype(), data.get(i), inv_scale));
   for (const Kernels *kernels : usable_kernels()) {
-    SCOPED_TRACE(std::string(kernels->name) + " " + dtype_name(data.dtype()) + " n=" + std::to_string(data.size()) +
-                 " inv_scale=" + std::to_string(inv_scale));
+    SCOPED_TRACE(::testing::Message() << kernels->name << ' ' << dtype_name(data.dtype()) << " n=" << data.size()
+                                      << " inv_scale=" << inv_scale);
     Buffer work = data;
     ChunkStat stat;
     for (const ReadAhead ahead : kReadAheads) {
@@ -152,7 +148,7 @@ TEST_P(KernelStat, EveryLengthAndStart) {
   int shift = 0;
   for (const int64_t n : lengths(GetParam(), true)) {
     Buffer data(GetParam(), n, shift++ % 8);
-    fill(data, Fill::kOrdinary, random);
+    fill(data, kOrdinary, random);
     expect_stats(data, 0x1p-16F);
     if (HasFailure()) return;
   }
@@ -162,7 +158,7 @@ TEST_P(KernelStat, EveryKindOfValue) {
   std::mt19937_64 random(3);
   for (const Fill kind : kFills) {
     for (const int64_t n : lengths(GetParam(), false)) {
-      Buffer data(GetParam(), n, static_cast<int>(n % 5));
+      Buffer data(GetParam(), n, n % 5);
       fill(data, kind, random);
       // 1e10 overflows on the way, 3 only in the narrow dtypes, and 0 and the others must not. The inverse of a denormal
       // scale is inf: what is not zero becomes inf, and zero becomes NaN.
@@ -175,10 +171,10 @@ TEST_P(KernelStat, EveryKindOfValue) {
 TEST(KernelStatWide, BoundsOfTheRangeSummedInSinglePrecision) {
   std::mt19937_64 random(9);
   for (const int32_t dtype : {GSC_BF16, GSC_FP32}) {
-    for (const double bound : {static_cast<double>(kSafeMin), static_cast<double>(kSafeMax)}) {
+    for (const double bound : {kSafeMin, kSafeMax}) {
       for (const double factor : {0.25, 0.75, 0.9921875, 1.0, 1.0078125, 1.5, 4.0}) {
         Buffer data(dtype, 5000);
-        fill(data, Fill::kOrdinary, random);
+        fill(data, kOrdinary, random);
         for (int64_t i = 0; i < data.size(); ++i) data.set(i, data.get(i) * bound * factor * 0.5);
         // One in each tile that is larger than the rest, and thereby decides.
         for (const int64_t i : {100, 2500, 4500}) data.set(i, bound * factor);
@@ -194,7 +190,7 @@ TEST_P(KernelStat, RowsOfManyMagnitudes) {
   for (const int groups : {8, 16, 32}) {
     Buffer data(GetParam(), groups * kGroupBytes / dtype_bytes(GetParam()));
     for (int64_t i = 0; i < data.size(); ++i) {
-      const auto exponent = static_cast<int>(lowest + i * 37 % (15 - lowest));
+      const int exponent = lowest + i * 37 % (15 - lowest);
       data.set(i, std::ldexp(i % 2 == 0 ? 1.0 : -1.75, exponent));
     }
     expect_stats(data, 0.5F);
@@ -210,7 +206,7 @@ TEST_P(KernelStat, ManyRowsOfOneSize) {
     std::vector<Buffer> rows;
     for (int t = 0; t < kTensors; ++t) {
       rows.emplace_back(GetParam(), groups * kGroupBytes / dtype_bytes(GetParam()));
-      fill(rows.back(), Fill::kOrdinary, random);
+      fill(rows.back(), kOrdinary, random);
     }
     const auto expect_rows = [&](int shorter) {
       SCOPED_TRACE(std::to_string(groups) + " groups");
@@ -255,9 +251,9 @@ TEST_P(KernelStat, ManyRowsOfOneSize) {
 
 TEST_P(KernelStat, NonfiniteAtEveryPosition) {
   std::mt19937_64 random(5);
-  for (const int64_t n : {int64_t{1}, int64_t{7}, int64_t{64}, int64_t{300}}) {
+  for (const int64_t n : {1, 7, 64, 300}) {
     Buffer data(GetParam(), n, 1);
-    fill(data, Fill::kOrdinary, random);
+    fill(data, kOrdinary, random);
     for (int64_t i = 0; i < n; ++i) {
       const double saved = data.get(i);
       for (const double bad : {kInf, -kInf, kNan}) {
@@ -276,7 +272,7 @@ TEST_P(KernelStat, NonfiniteAtEdgesOfRowsAndTiles) {
   const int64_t tile = row * kRows;
   const int64_t n = 2 * tile + row + 5;
   Buffer data(GetParam(), n, 3);
-  fill(data, Fill::kOrdinary, random);
+  fill(data, kOrdinary, random);
   for (const int64_t i : {int64_t{0}, row - 1, row, tile - 1, tile, tile + 1, 2 * tile - 1, 2 * tile, n - 6, n - 1}) {
     const double saved = data.get(i);
     for (const double bad : {kInf, kNan}) {
@@ -294,12 +290,12 @@ TEST_P(KernelStat, NonfiniteAtEdgesOfRowsAndTiles) {
 TEST_P(KernelStat, SignallingNanIsCounted) {
   Buffer data(GetParam(), 40);
   std::mt19937_64 random(7);
-  fill(data, Fill::kOrdinary, random);
+  fill(data, kOrdinary, random);
   const uint64_t bits = GetParam() == GSC_FP16   ? 0x7c01
                         : GetParam() == GSC_BF16 ? 0x7f81
                         : GetParam() == GSC_FP32 ? 0x7f800001
                                                  : 0x7ff0000000000001;
-  std::memcpy(data.data(33), &bits, static_cast<size_t>(dtype_bytes(GetParam())));  // little-endian, as all targets
+  std::memcpy(data.data(33), &bits, dtype_bytes(GetParam()));  // little-endian, as all targets
   for (const Kernels *kernels : usable_kernels()) {
     ChunkStat stat;
     kernels->check(GetParam(), data.data(), data.size(), 1.0F, kFp64Limit, kAhead, &stat);
@@ -319,7 +315,7 @@ TEST(KernelStatNarrow, OverflowOnlyWhenRounded) {
   for (const Row &row : {Row{GSC_FP16, 65504.0, 1.00024F, 1.00025F}, Row{GSC_BF16, 0x1.fep127, 1.00195F, 1.00197F}}) {
     for (const Kernels *kernels : usable_kernels()) {
       for (const float inv_scale : {row.below, row.above}) {
-        SCOPED_TRACE(std::string(kernels->name) + " " + dtype_name(row.dtype) + " " + std::to_string(inv_scale));
+        SCOPED_TRACE(::testing::Message() << kernels->name << ' ' << dtype_name(row.dtype) << ' ' << inv_scale);
         Buffer data(row.dtype, 300);
         for (int64_t i = 0; i < data.size(); ++i) data.set(i, 1.0);
         data.set(7, -row.largest);
@@ -341,7 +337,7 @@ TEST_P(KernelStat, SumsAreCloseToExact) {
   // Columns of at most 16 fp32 terms: 16 roundings of 2^-24 bound the relative error of a sum of positive terms.
   const double bound = GetParam() == GSC_FP64 ? 1e-13 : 17 * 0x1p-24;
   std::mt19937_64 random(8);
-  for (const Fill kind : {Fill::kOrdinary, Fill::kTiny, Fill::kHuge, Fill::kAnyFinite}) {
+  for (const Fill kind : {kOrdinary, kTiny, kHuge, kAnyFinite}) {
     Buffer data(GetParam(), 100001);
     fill(data, kind, random);
     long double exact = 0;

@@ -53,8 +53,8 @@ TEST(Join, HasItsOrder) {
   std::mt19937_64 random(7);
   std::uniform_real_distribution<double> any(-1.0, 1.0);  // sums near 0 show every rounding
   for (int trial = 0; trial < 600; ++trial) {
-    const int count = std::vector{1, 255, 256, 257, 1000, 4096}[static_cast<size_t>(trial % 6)];
-    std::vector<double> values(static_cast<size_t>(count));
+    const int count = std::vector{1, 255, 256, 257, 1000, 4096}[trial % 6];
+    std::vector<double> values(count);
     for (double &value : values) value = any(random);
     std::vector<double> lanes(256, 0.0);
     for (size_t i = 0; i < values.size(); ++i) lanes[i % 256] += values[i];

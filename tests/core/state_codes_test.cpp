@@ -19,21 +19,19 @@
 namespace gsc {
 namespace {
 
-uint32_t stride() { return std::getenv("GSC_TEST_ALL_BITS") != nullptr ? 1 : 509; }
-
 /// Expects is_right(x) for patterns of fp32.
 template <typename F>
 void expect_of_patterns(const F &is_right) {
-  const uint64_t step = stride();
+  const uint64_t step = std::getenv("GSC_TEST_ALL_BITS") != nullptr ? 1 : 509;
   for (uint64_t bits = 0; bits <= 0xffffffffULL; bits += step) {
-    const float x = from_bits(static_cast<uint32_t>(bits));
+    const float x = from_bits(uint32_t(bits));
     ASSERT_TRUE(is_right(x)) << std::hexfloat << x << ", bits " << bits;
   }
 }
 
 template <typename D>
 double weight_value(uint16_t weight) {
-  return static_cast<double>(D::widen(weight));
+  return D::widen(weight);
 }
 
 /// The distance between a weight and its neighbour away from 0.
@@ -41,8 +39,8 @@ template <typename D>
 double unit_of(uint16_t weight) {
   const uint16_t magnitude = weight & 0x7fff;
   const bool is_last = magnitude + 1U >= Fraction<D>::kInf;
-  const uint16_t below = static_cast<uint16_t>(is_last ? magnitude - 1 : magnitude);
-  return weight_value<D>(static_cast<uint16_t>(below + 1)) - weight_value<D>(below);
+  const uint16_t below = is_last ? magnitude - 1 : magnitude;
+  return weight_value<D>(below + 1) - weight_value<D>(below);
 }
 
 /// Weights are rounded half away from 0, which differs from a conversion in ties alone.
@@ -50,16 +48,16 @@ template <typename D>
 bool is_nearest(float master, uint16_t weight) {
   const uint16_t even = D::narrow(master);
   if (weight == even) return true;
-  const double distance = std::fabs(static_cast<double>(master) - weight_value<D>(weight));
-  return distance == std::fabs(static_cast<double>(master) - weight_value<D>(even)) &&
+  const double distance = std::fabs(master - weight_value<D>(weight));
+  return distance == std::fabs(master - weight_value<D>(even)) &&
          std::fabs(weight_value<D>(weight)) > std::fabs(weight_value<D>(even));
 }
 
 template <typename D, typename R>
 void divide(float master, uint16_t &weight, R &remainder) {
   const auto parts = Split<D, R>::divide(master);
-  weight = static_cast<uint16_t>(parts.weight);
-  remainder = static_cast<R>(parts.remainder);
+  weight = parts.weight;
+  remainder = parts.remainder;
 }
 
 TEST(Split, Bf16With16BitsIsExact) {
@@ -85,8 +83,8 @@ TEST(Split, Fp16With16BitsIsExactInItsRange) {
     if (std::isinf(master)) return back == master;
     if (magnitude > 65504.0F) return back == std::copysign(65504.0F, master);
     if (magnitude >= 0x1p-17F) return to_bits(back) == to_bits(master) && is_nearest<Fp16>(master, weight);
-    return std::fabs(static_cast<double>(back) - static_cast<double>(master)) <= 0x1p-41 &&
-           std::fabs(weight_value<Fp16>(weight) - static_cast<double>(master)) <= 0x1p-25 + 0x1p-41;
+    return std::fabs(double{back} - master) <= 0x1p-41 &&
+           std::fabs(weight_value<Fp16>(weight) - master) <= 0x1p-25 + 0x1p-41;
   });
 }
 
@@ -105,8 +103,8 @@ void expect_eight_bits() {
     const double unit = unit_of<D>(weight);
     // fp16 rounds twice below 2^-17, first to a multiple of 2^-40.
     const double first = Fraction<D>::kInf == 0x7c00U && std::fabs(master) < 0x1p-17F ? 0x1p-41 : 0.0;
-    return std::fabs(static_cast<double>(back) - static_cast<double>(master)) <= unit * 0x1p-9 + first &&
-           std::fabs(weight_value<D>(weight) - static_cast<double>(master)) <= unit * (0.5 + 0x1p-9) + first &&
+    return std::fabs(double{back} - master) <= unit * 0x1p-9 + first &&
+           std::fabs(weight_value<D>(weight) - master) <= unit * (0.5 + 0x1p-9) + first &&
            std::signbit(master) == std::signbit(back);
   });
 }
@@ -142,7 +140,7 @@ void expect_pairs_to_be_masters() {
   for (uint32_t weight = 0; weight < 0x10000; ++weight) {
     for (int32_t remainder = std::numeric_limits<R>::min(); remainder <= std::numeric_limits<R>::max();
          remainder += sizeof(R) == 1 ? 1 : 997) {
-      const float master = Split<D, R>::join(static_cast<uint16_t>(weight), static_cast<R>(remainder));
+      const float master = Split<D, R>::join(weight, remainder);
       uint16_t again;
       R rest;
       divide<D, R>(master, again, rest);
@@ -192,23 +190,19 @@ TEST(Split, StochasticRoundingTakesEachNeighbourAsOftenAsItIsNear) {
 /// The value of a code by the definition of its format.
 template <typename C>
 double value_of(uint32_t code, int scale) {
+  const auto of_fields = [](int field, double mantissa, int bits, int bias) {
+    return field == 0 ? std::ldexp(mantissa, 1 - bias - bits) : std::ldexp(mantissa + (1 << bits), field - bias - bits);
+  };
   if constexpr (C::kCode == GSC_BF16) {
-    const int field = static_cast<int>(code >> 7 & 0xff);
-    const double mantissa = static_cast<double>(code & 0x7f);
-    const double magnitude = field == 0 ? std::ldexp(mantissa, -133) : std::ldexp(mantissa + 128, field - 134);
+    const double magnitude = of_fields(code >> 7 & 0xff, code & 0x7f, 7, 127);
     return (code & 0x8000) != 0 ? -magnitude : magnitude;
   } else if constexpr (C::kCode == GSC_FP8_E4M3) {
-    const int field = static_cast<int>(code >> 3 & 15);
-    const double mantissa = static_cast<double>(code & 7);
-    const double magnitude = field == 0 ? std::ldexp(mantissa, -9) : std::ldexp(mantissa + 8, field - 10);
+    const double magnitude = of_fields(code >> 3 & 15, code & 7, 3, 7);
     return std::ldexp((code & 0x80) != 0 ? -magnitude : magnitude, scale - 127);
   } else {
-    const int field = static_cast<int>(code >> C::kMantissa);
-    const double mantissa = static_cast<double>(code & ((1U << C::kMantissa) - 1));
-    const int exponent = field + scale;
+    // As fp32, also below 2^-126.
     if (code == 0) return 0.0;
-    if (exponent == 0) return std::ldexp(mantissa, -126 - C::kMantissa);  // as fp32 below 2^-126
-    return std::ldexp(mantissa + std::ldexp(1.0, C::kMantissa), exponent - 127 - C::kMantissa);
+    return of_fields((code >> C::kMantissa) + scale, code & ((1U << C::kMantissa) - 1), C::kMantissa, 127);
   }
 }
 
@@ -237,7 +231,7 @@ std::vector<int> scales() {
   } else {
     std::vector<int> result;
     for (uint32_t exponent = 0; exponent < 255; ++exponent) {
-      const auto scale = static_cast<int>(C::scale_for(exponent << 23));
+      const int scale = C::scale_for(exponent << 23);
       if (result.empty() || result.back() != scale) result.push_back(scale);
     }
     return result;
@@ -248,11 +242,11 @@ TYPED_TEST(StateCode, EveryCodeHasTheValueOfItsFormat) {
   using C = TypeParam;
   for (const int scale : scales<C>()) {
     for (uint32_t code = 0; code < code_count<C>(); ++code) {
-      const float value = C::decode(static_cast<typename C::Stored>(code), static_cast<uint32_t>(scale));
+      const float value = C::decode(code, scale);
       if (is_nan_code<C>(code)) {
         ASSERT_TRUE(value != value) << code;
       } else if (std::fabs(value_of<C>(code, scale)) < 0x1p128) {
-        ASSERT_EQ(static_cast<double>(value), value_of<C>(code, scale)) << code << " scale " << scale;
+        ASSERT_EQ(value, value_of<C>(code, scale)) << code << " scale " << scale;
       }
     }
   }
@@ -268,17 +262,16 @@ TYPED_TEST(StateCode, EncodesToTheNearestCode) {
   using C = TypeParam;
   uint32_t scale = 0;
   if constexpr (C::kGrouped) scale = C::scale_for(to_bits(1.5F));
-  const auto value = [&](uint32_t code) { return value_of<C>(code, static_cast<int>(scale)); };
+  const auto value = [&](uint32_t code) { return value_of<C>(code, scale); };
   for_magnitudes([&](float x) {
     const uint32_t code = C::encode(x, scale, kToNearest);
-    const double exact = static_cast<double>(x);
-    const double error = std::fabs(value(code) - exact);
+    const double error = std::fabs(value(code) - x);
     ASSERT_FALSE(is_nan_code<C>(code));
-    ASSERT_LE(error, std::fabs(value(code + 1) - exact)) << std::hexfloat << x;
+    ASSERT_LE(error, std::fabs(value(code + 1) - x)) << std::hexfloat << x;
     // Code 0 stands for 0 alone in second moments.
     const bool may_be_less = code > (C::kSlot == Slot::kSecondMoment ? 1U : 0U);
     if (may_be_less) {
-      ASSERT_LE(error, std::fabs(value(code - 1) - exact)) << std::hexfloat << x;
+      ASSERT_LE(error, std::fabs(value(code - 1) - x)) << std::hexfloat << x;
     }
     if (C::kSlot == Slot::kSecondMoment) {
       ASSERT_GT(code, 0U);
@@ -301,9 +294,9 @@ TYPED_TEST(StateCode, VectorsAreCodedAsSingleElements) {
   const std::vector<int> all_scales = scales<C>();
   size_t next = 0;
   expect_of_patterns([&](float x) {
-    const auto scale = static_cast<uint32_t>(all_scales[next++ % all_scales.size()]);
+    const uint32_t scale = all_scales[next++ % all_scales.size()];
     if constexpr (C::kGrouped) {
-      if (C::scale_for(static_cast<uint32_t>(finite_magnitude(x))) > scale) return true;  // of a larger group
+      if (C::scale_for(finite_magnitude(x)) > scale) return true;  // of a larger group
     }
     const uint32_t bias = to_bits(x) * 0x9E3779B1U >> 16;
     const uint32_t code = C::encode(x, scale, bias);
@@ -322,16 +315,15 @@ TYPED_TEST(StateCode, StochasticRoundingTakesEachNeighbourAsOftenAsItIsNear) {
   if constexpr (C::kGrouped) scale = C::scale_for(to_bits(1.5F));
   for (const float x : {1.0F, 1.0001F, 1.99F, 0.3F, 0x1.234p-5F, 0x1.8p-7F, 0x1.6p-12F}) {
     const uint32_t down = C::encode(x, scale, 0);
-    const double below = value_of<C>(down, static_cast<int>(scale));
-    const double above = value_of<C>(down + 1, static_cast<int>(scale));
-    if (below > static_cast<double>(x)) continue;  // the smallest code of a second moment
+    const double below = value_of<C>(down, scale), above = value_of<C>(down + 1, scale);
+    if (below > x) continue;  // the smallest code of a second moment
     uint32_t ups = 0;
     for (uint32_t random = 0; random < 0x10000; ++random) {
       const uint32_t code = C::encode(x, scale, random);
       ASSERT_TRUE(code == down || code == down + 1) << x;
       ups += code - down;
     }
-    const double chance = (static_cast<double>(x) - below) / (above - below);
+    const double chance = (x - below) / (above - below);
     EXPECT_EQ(ups, static_cast<uint32_t>(chance * 0x1p16)) << std::hexfloat << x;
   }
 }
@@ -339,14 +331,11 @@ TYPED_TEST(StateCode, StochasticRoundingTakesEachNeighbourAsOftenAsItIsNear) {
 TYPED_TEST(StateCode, CodesOfAGroupAreEncodedAsThemselves) {
   using C = TypeParam;
   if constexpr (C::kGrouped) {
-    for (const int scale : scales<C>()) {
+    for (const uint32_t scale : scales<C>()) {
       for (uint32_t code = 0; code < code_count<C>(); ++code) {
-        const float x = C::decode(static_cast<typename C::Stored>(code), static_cast<uint32_t>(scale));
-        if (!std::isfinite(x)) continue;
-        if (C::scale_for(to_bits(std::fabs(x))) > static_cast<uint32_t>(scale)) continue;  // of a larger group
-        const float back =
-            C::decode(C::encode(x, static_cast<uint32_t>(scale), kToNearest), static_cast<uint32_t>(scale));
-        ASSERT_EQ(to_bits(back), to_bits(x)) << code << " scale " << scale;
+        const float x = C::decode(code, scale);
+        if (!std::isfinite(x) || C::scale_for(to_bits(std::fabs(x))) > scale) continue;  // of a larger group
+        ASSERT_EQ(to_bits(C::decode(C::encode(x, scale, kToNearest), scale)), to_bits(x)) << code << " scale " << scale;
       }
     }
   }
@@ -362,11 +351,9 @@ TYPED_TEST(StateCode, TheLargestOfAGroupFitsForEveryExponent) {
         for (const uint32_t bias : {0U, kToNearest, 0xffffU}) {
           const uint32_t code = C::encode(x, scale, bias);
           ASSERT_FALSE(is_nan_code<C>(code)) << exponent << ' ' << mantissa;
-          const double error = std::fabs(value_of<C>(code, static_cast<int>(scale)) - static_cast<double>(x));
-          const double unit = std::ldexp(static_cast<double>(x), -C::kMantissa);
-          if (exponent > 40) {
-            ASSERT_LE(error, unit) << exponent << ' ' << mantissa;
-          }
+          if (exponent <= 40) continue;
+          ASSERT_LE(std::fabs(value_of<C>(code, scale) - x), std::ldexp(double{x}, -C::kMantissa))
+              << exponent << ' ' << mantissa;
         }
       }
     }
@@ -387,8 +374,8 @@ TEST(StateCodes, SlowSlotsAreRoundedStochastically) {
 }
 
 TEST(Philox, HasTheKnownAnswersOfRandom123) {
-  const auto expect = [](uint64_t seed, uint64_t block, uint32_t step, uint32_t draw, std::vector<uint32_t> words) {
-    const Philox x = philox(seed, static_cast<int64_t>(block), step, static_cast<Draw>(draw));
+  const auto expect = [](uint64_t seed, int64_t block, uint32_t step, uint32_t draw, std::vector<uint32_t> words) {
+    const Philox x = philox(seed, block, step, static_cast<Draw>(draw));
     for (size_t w = 0; w < 4; ++w) EXPECT_EQ(x.word[w], words[w]) << w;
   };
   expect(0, 0, 0, 0, {0x5f6fb709, 0x0d893f64, 0x4f121f81, 0x4f730a48});

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <gradscaler/gradscaler.hpp>
-#include <limits>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -99,7 +99,7 @@ TEST(Context, KnowsItsDevice) {
 }
 
 TEST(Context, LogCanBeReplaced) {
-  std::vector<float> weights = {1.0f}, gradients = {std::numeric_limits<float>::infinity()};
+  std::vector<float> weights = {1.0f}, gradients = {INFINITY};
   int messages = 0;
   Context context;
   context.set_log([](void *user, int32_t, const char *) { ++*static_cast<int *>(user); }, &messages);
@@ -178,8 +178,7 @@ TEST(TensorList, BadInputThrows) {
 }
 
 TEST(TensorList, Diagnoses) {
-  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-  std::vector<float> a = {0.0f, 3.0f, -4.0f, inf, nan}, b = {1.0f};
+  std::vector<float> a = {0.0f, 3.0f, -4.0f, INFINITY, NAN}, b = {1.0f};
   const Context context;
   const TensorList list(context, {tensor(a), tensor(b)});
   const Diagnosis plain = list.diagnose_sync();

@@ -3,9 +3,9 @@
 // Every function of gradscaler::ops once, with an effect that shows that it arrived.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <gradscaler/gradscaler.hpp>
-#include <limits>
 #include <vector>
 
 namespace gradscaler {
@@ -23,7 +23,7 @@ TEST(Ops, UnscaleCheckAndUpdateScale) {
   EXPECT_EQ(found_inf, 0.0f);
   ops::update_scale(context, &scale, &tracker, &found_inf, 2.0, 0.5, 1);
   EXPECT_EQ(scale, 4.0f);
-  a[0] = std::numeric_limits<float>::infinity();
+  a[0] = INFINITY;
   ops::unscale_check(context, tensor(a), &found_inf, &inv_scale);
   EXPECT_EQ(found_inf, 1.0f);
   ops::update_scale(context, &scale, &tracker, &found_inf, 2.0, 0.5, 1);

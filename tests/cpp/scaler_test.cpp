@@ -8,14 +8,11 @@
 #include <cstdint>
 #include <functional>
 #include <gradscaler/gradscaler.hpp>
-#include <limits>
 #include <utility>
 #include <vector>
 
 namespace gradscaler {
 namespace {
-
-const float kInf = std::numeric_limits<float>::infinity();
 
 gsc_status status_of(const std::function<void()> &call) {
   try {
@@ -26,10 +23,14 @@ gsc_status status_of(const std::function<void()> &call) {
   return GSC_OK;
 }
 
+#define EXPECT_STATUS(call, status) EXPECT_EQ(status_of([&] { call; }), status)
+
+using Floats = std::vector<float>;
+
 class GradScalerTest : public testing::Test {
  protected:
-  std::vector<float> weights_ = {1.0f, 2.0f};
-  std::vector<float> gradients_ = {4.0f, 8.0f};
+  Floats weights_ = {1.0f, 2.0f};
+  Floats gradients_ = {4.0f, 8.0f};
   Context context_{ContextOptions{.num_threads = 1}};
   TensorList params_{context_, tensor(weights_)};
   TensorList grads_{context_, tensor(gradients_)};
@@ -38,44 +39,41 @@ class GradScalerTest : public testing::Test {
 };
 
 TEST_F(GradScalerTest, ScaleMultipliesAndConverts) {
-  std::vector<float> src = {0.5f, 3.0f}, dst(2);
+  Floats src = {0.5f, 3.0f}, dst(2);
   std::vector<uint16_t> halfs(2);
   scaler_.scale(tensor(src), tensor(dst));
-  EXPECT_EQ(dst, (std::vector<float>{2.0f, 12.0f}));
+  EXPECT_EQ(dst, (Floats{2.0f, 12.0f}));
   scaler_.scale({tensor(src)}, {tensor(halfs, DType::fp16)});
   EXPECT_EQ(halfs, (std::vector<uint16_t>{0x4000, 0x4a00}));  // 2 and 12 in binary16
-  EXPECT_EQ(status_of([&] {
-              scaler_.scale({tensor(src), tensor(gradients_)}, tensor(dst));
-            }),
-            GSC_ERROR_INVALID_ARGUMENT);
+  EXPECT_STATUS(scaler_.scale({tensor(src), tensor(gradients_)}, tensor(dst)), GSC_ERROR_INVALID_ARGUMENT);
 }
 
 TEST_F(GradScalerTest, UnscaleThenStep) {
   scaler_.unscale(grads_);
-  EXPECT_EQ(gradients_, (std::vector<float>{1.0f, 2.0f}));
-  EXPECT_EQ(status_of([&] { scaler_.unscale(grads_); }), GSC_ERROR_BAD_STATE);
+  EXPECT_EQ(gradients_, (Floats{1.0f, 2.0f}));
+  EXPECT_STATUS(scaler_.unscale(grads_), GSC_ERROR_BAD_STATE);
   scaler_.step(sgd_);
-  EXPECT_EQ(weights_, (std::vector<float>{0.0f, 0.0f}));
-  EXPECT_EQ(status_of([&] { scaler_.step(sgd_); }), GSC_ERROR_BAD_STATE);
+  EXPECT_EQ(weights_, (Floats{0.0f, 0.0f}));
+  EXPECT_STATUS(scaler_.step(sgd_), GSC_ERROR_BAD_STATE);
   scaler_.update();
-  EXPECT_EQ(status_of([&] { scaler_.update(); }), GSC_ERROR_BAD_STATE);
+  EXPECT_STATUS(scaler_.update(), GSC_ERROR_BAD_STATE);
 }
 
 TEST_F(GradScalerTest, CheckAndCheckRangeLeaveTheGradients) {
   scaler_.check(grads_);
-  EXPECT_EQ(gradients_, (std::vector<float>{4.0f, 8.0f}));
+  EXPECT_EQ(gradients_, (Floats{4.0f, 8.0f}));
   scaler_.discard(grads_);
   scaler_.check_range(grads_, 0, 1);
-  EXPECT_EQ(status_of([&] { scaler_.check(grads_); }), GSC_ERROR_BAD_STATE);
+  EXPECT_STATUS(scaler_.check(grads_), GSC_ERROR_BAD_STATE);
   scaler_.discard();
   scaler_.check(grads_);
 }
 
 TEST_F(GradScalerTest, StepsInSlices) {
   EXPECT_GT(scaler_.step_slice(sgd_, 1), 0);
-  EXPECT_EQ(status_of([&] { scaler_.update(); }), GSC_ERROR_BAD_STATE);
+  EXPECT_STATUS(scaler_.update(), GSC_ERROR_BAD_STATE);
   EXPECT_EQ(scaler_.step_slice(sgd_, 1000), 0);
-  EXPECT_EQ(weights_, (std::vector<float>{0.0f, 0.0f}));
+  EXPECT_EQ(weights_, (Floats{0.0f, 0.0f}));
   scaler_.update();
 }
 
@@ -85,13 +83,13 @@ TEST_F(GradScalerTest, ClipsByNormAndByValue) {
   EXPECT_NEAR(gradients_[0], 0.5f, 1e-5f);
   EXPECT_NEAR(gradients_[1], 1.0f, 1e-5f);
   scaler_.clip_grad_value(grads_, 0.25);
-  EXPECT_EQ(gradients_, (std::vector<float>{0.25f, 0.25f}));
+  EXPECT_EQ(gradients_, (Floats{0.25f, 0.25f}));
 }
 
 TEST_F(GradScalerTest, ShouldStepSaysNoOnOverflow) {
   EXPECT_TRUE(scaler_.should_step_sync(grads_));
   scaler_.update();
-  gradients_[1] = kInf;
+  gradients_[1] = INFINITY;
   EXPECT_FALSE(scaler_.should_step_sync(grads_));
   scaler_.update();
   EXPECT_EQ(scaler_.get_scale_sync(), 2.0f);
@@ -99,20 +97,20 @@ TEST_F(GradScalerTest, ShouldStepSaysNoOnOverflow) {
 
 TEST_F(GradScalerTest, StepAndUpdateGrowsAndBacksOff) {
   scaler_.step_and_update(sgd_);
-  EXPECT_EQ(weights_, (std::vector<float>{0.0f, 0.0f}));
+  EXPECT_EQ(weights_, (Floats{0.0f, 0.0f}));
   scaler_.step_and_update(sgd_);
   EXPECT_EQ(scaler_.get_scale_sync(), 8.0f);
-  gradients_[0] = kInf;
+  gradients_[0] = INFINITY;
   scaler_.step_and_update(sgd_);
   EXPECT_EQ(scaler_.get_scale_sync(), 4.0f);
   scaler_.set_scale(3.0f);
   EXPECT_EQ(scaler_.get_scale_sync(), 3.0f);
-  EXPECT_EQ(status_of([&] { scaler_.set_scale(-1.0f); }), GSC_ERROR_INVALID_ARGUMENT);
+  EXPECT_STATUS(scaler_.set_scale(-1.0f), GSC_ERROR_INVALID_ARGUMENT);
 }
 
 TEST_F(GradScalerTest, ReportsAndHistory) {
   scaler_.step_and_update(sgd_);
-  gradients_[1] = kInf;
+  gradients_[1] = INFINITY;
   scaler_.step_and_update(sgd_);
   const gsc_report report = scaler_.get_report_sync(grads_);
   EXPECT_EQ(report.struct_size, sizeof report);
@@ -137,13 +135,13 @@ TEST_F(GradScalerTest, ReportsAndHistory) {
 
 TEST_F(GradScalerTest, FloorErrorFillsInTheReport) {
   GradScaler scaler(context_, {.init_scale = 1.0f, .min_scale = 1.0f, .floor_action = FloorAction::error});
-  gradients_[0] = kInf;
+  gradients_[0] = INFINITY;
   scaler.step_and_update(sgd_);
   gsc_report report{};
-  EXPECT_EQ(status_of([&] { scaler.get_report_sync(report); }), GSC_ERROR_SCALE_FLOOR);
+  EXPECT_STATUS(scaler.get_report_sync(report), GSC_ERROR_SCALE_FLOOR);
   EXPECT_EQ(report.skipped, 1);
   EXPECT_TRUE((report.flags & GSC_REPORT_AT_FLOOR) != 0);
-  EXPECT_EQ(status_of([&] { scaler.get_report_sync(); }), GSC_ERROR_SCALE_FLOOR);
+  EXPECT_STATUS(scaler.get_report_sync(), GSC_ERROR_SCALE_FLOOR);
 }
 
 TEST_F(GradScalerTest, DeviceWordsAreTheScalers) {
@@ -151,7 +149,7 @@ TEST_F(GradScalerTest, DeviceWordsAreTheScalers) {
   EXPECT_EQ(*without.scale, 4.0f);
   EXPECT_EQ(*without.inv_scale, 0.25f);
   EXPECT_EQ(without.found_inf, nullptr);
-  gradients_[0] = kInf;
+  gradients_[0] = INFINITY;
   scaler_.check(grads_);
   EXPECT_NE(*scaler_.get_device_state(grads_).found_inf, 0.0f);
 }
@@ -165,7 +163,7 @@ TEST_F(GradScalerTest, StateMovesToAnotherScaler) {
   EXPECT_EQ(other.get_scale_sync(), 4.0f);
   EXPECT_EQ(other.get_options().growth_interval, 2);
   EXPECT_EQ(other.get_state_sync().updates, 1);
-  EXPECT_EQ(status_of([&] { other.set_state({}); }), GSC_ERROR_INVALID_ARGUMENT);
+  EXPECT_STATUS(other.set_state({}), GSC_ERROR_INVALID_ARGUMENT);
 }
 
 TEST_F(GradScalerTest, OptionsCanBeReadAndReplaced) {
@@ -180,7 +178,7 @@ TEST_F(GradScalerTest, OptionsCanBeReadAndReplaced) {
   EXPECT_EQ(scaler_.get_options().hysteresis, 2);
   EXPECT_EQ(scaler_.get_options().growth_interval, 5);
   options.backoff_factor = 1.0;
-  EXPECT_EQ(status_of([&] { scaler_.set_options(options); }), GSC_ERROR_INVALID_ARGUMENT);
+  EXPECT_STATUS(scaler_.set_options(options), GSC_ERROR_INVALID_ARGUMENT);
 }
 
 // A null reference stands for all lists; what was moved from must not.
@@ -188,8 +186,8 @@ TEST_F(GradScalerTest, ListsThatWereMovedFromAreRefused) {
   scaler_.check(grads_);
   TensorList here(context_, {});
   const TensorList there = std::move(here);
-  EXPECT_EQ(status_of([&] { scaler_.discard(here); }), GSC_ERROR_INVALID_ARGUMENT);  // NOLINT(bugprone-use-after-move)
-  EXPECT_EQ(status_of([&] { scaler_.get_report_sync(here); }), GSC_ERROR_INVALID_ARGUMENT);
+  EXPECT_STATUS(scaler_.discard(here), GSC_ERROR_INVALID_ARGUMENT);  // NOLINT(bugprone-use-after-move)
+  EXPECT_STATUS(scaler_.get_report_sync(here), GSC_ERROR_INVALID_ARGUMENT);
   scaler_.update();
 }
 
@@ -203,12 +201,12 @@ TEST_F(GradScalerTest, ReducerIsCalledAndRemoved) {
   scaler_.set_reducer(another_rank_overflows, &calls);
   scaler_.step_and_update(sgd_);
   EXPECT_EQ(calls, 1);
-  EXPECT_EQ(weights_, (std::vector<float>{1.0f, 2.0f}));
+  EXPECT_EQ(weights_, (Floats{1.0f, 2.0f}));
   scaler_.set_reducer(nullptr);
   gradients_ = {2.0f, 4.0f};
   scaler_.step_and_update(sgd_);
   EXPECT_EQ(calls, 1);
-  EXPECT_EQ(weights_, (std::vector<float>{0.0f, 0.0f}));
+  EXPECT_EQ(weights_, (Floats{0.0f, 0.0f}));
 }
 
 }  // namespace

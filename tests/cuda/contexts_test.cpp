@@ -6,7 +6,7 @@
 #include <functional>
 #include <thread>
 
-#include "tests/cuda/training.h"
+#include "tests/cuda/operations.h"
 
 namespace gsc_test {
 namespace {
@@ -51,7 +51,7 @@ TEST(Grid, CheckHasTheBlocksThatFit) {
 
 /// As on a finalizer's thread, also while a stream is captured.
 TEST(BareThread, DestroysEverything) {
-  const int64_t objects = emulation::objects_in_use(), bytes = emulation::bytes_in_use();
+  const Inventory before;
   {
     Context home = make_cuda_context(0), away = make_cuda_context(1);
     const auto near = std::make_unique<Training>(home);
@@ -64,7 +64,7 @@ TEST(BareThread, DestroysEverything) {
     ASSERT_GSC_OK(gsc_scaler_step(near->scaler, far->optimizer, nullptr));
     ASSERT_GSC_OK(gsc_scaler_update(near->scaler, nullptr));
     const DeviceStream captured(0);
-    emulation::begin_capture(captured.get());
+    emulation::begin_capture(captured);
     on_bare_thread([&] {
       const int64_t waits = emulation::wait_count();
       near->destroy();
@@ -73,10 +73,9 @@ TEST(BareThread, DestroysEverything) {
       home.reset();
       away.reset();
     });
-    EXPECT_TRUE(emulation::end_capture(captured.get()));
+    EXPECT_TRUE(emulation::end_capture(captured));
   }
-  EXPECT_EQ(emulation::objects_in_use(), objects);
-  EXPECT_EQ(emulation::bytes_in_use(), bytes);
+  EXPECT_EQ(Inventory(), before);
 }
 
 /// A CUDA context of the caller's own, current on this thread.
@@ -85,8 +84,7 @@ class OwnContext {
   explicit OwnContext(int device) : previous_(emulation::current_context()), context_(emulation::make_context(device)) {
     emulation::set_current_context(context_);
   }
-  OwnContext(const OwnContext &) = delete;
-  OwnContext &operator=(const OwnContext &) = delete;
+  OwnContext &operator=(OwnContext &&) = delete;
   ~OwnContext() {
     emulation::set_current_context(previous_);
     emulation::destroy_context(context_);
@@ -99,9 +97,7 @@ class OwnContext {
 };
 
 gsc_status create_in_current(int device, gsc_context **out) {
-  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.device_type = GSC_DEVICE_CUDA;
-  options.device_index = device;
+  gsc_context_options options = cuda_options(device);
   options.flags = GSC_CONTEXT_USE_CURRENT;
   return gsc_context_create(&options, out);
 }
@@ -111,36 +107,35 @@ Context make_in_current(int device) {
   return Context(made);
 }
 
+cudaMemPool_t make_pool() {
+  cudaMemPool_t pool = nullptr;
+  const cudaMemPoolProps properties{};
+  EXPECT_EQ(cudaMemPoolCreate(&pool, &properties), cudaSuccess);
+  return pool;
+}
+
 TEST(CurrentContext, IsUsedAndNotThePrimaryOne) {
   const OwnContext own(1);
   const Context context = make_in_current(1);
   EXPECT_EQ(emulation::reference_count(emulation::primary_context(1)), 0) << "retained";
-  cudaStream_t stream = nullptr;
-  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-  {
-    const Training training(context);
-    on_bare_thread([&] {  // it is current during the library's calls only
-      ASSERT_GSC_OK(training.step(stream)) << "a stream of the caller's context";
-      float scale = 0.0f;
-      ASSERT_GSC_OK(gsc_scaler_get_scale_sync(training.scaler, &scale, stream));
-      EXPECT_EQ(scale, 1024.0f);
-    });
-    EXPECT_EQ(emulation::current_context(), own.get());
-  }
-  cudaStreamDestroy(stream);
+  const DeviceStream stream;
+  const Training training(context);
+  on_bare_thread([&] {  // it is current during the library's calls only
+    ASSERT_GSC_OK(training.step(stream)) << "a stream of the caller's context";
+    float scale = 0.0f;
+    ASSERT_GSC_OK(gsc_scaler_get_scale_sync(training.scaler, &scale, stream));
+    EXPECT_EQ(scale, 1024.0f);
+  });
+  EXPECT_EQ(emulation::current_context(), own.get());
 }
 
 TEST(CurrentContext, StreamsOfThePrimaryOneAreForeign) {
-  cudaStream_t stream = nullptr;
   emulation::set_current_context(emulation::primary_context(0));
-  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-  {
-    const OwnContext own(0);
-    const Context context = make_in_current(0);
-    const Training training(context);
-    EXPECT_INVALID(training.step(stream), "stream");
-  }
-  cudaStreamDestroy(stream);
+  const DeviceStream stream;
+  const OwnContext own(0);
+  const Context context = make_in_current(0);
+  const Training training(context);
+  EXPECT_INVALID(training.step(stream), "stream");
 }
 
 TEST(CurrentContext, MemoryOfAnotherContextOfTheDeviceIsRefused) {
@@ -156,9 +151,7 @@ TEST(CurrentContext, MemoryOfAnotherContextOfTheDeviceIsRefused) {
   EXPECT_INVALID(gsc_tensor_list_create(contexts.device, in_primary, 1, nullptr, &list), "tensors[0]",
                  "GSC_CONTEXT_USE_CURRENT");
   // Memory of a pool belongs to no context.
-  cudaMemPool_t pool = nullptr;
-  const cudaMemPoolProps properties{};
-  ASSERT_EQ(cudaMemPoolCreate(&pool, &properties), cudaSuccess);
+  cudaMemPool_t pool = make_pool();
   void *pooled = nullptr;
   ASSERT_EQ(cudaMallocFromPoolAsync(&pooled, 16, pool, nullptr), cudaSuccess);
   const gsc_tensor tensor = GSC_TENSOR_INIT(pooled, 4, GSC_FP32);
@@ -170,15 +163,12 @@ TEST(CurrentContext, MemoryOfAnotherContextOfTheDeviceIsRefused) {
 
 TEST(DevicePool, AllDeviceMemoryComesFromTheCallersPool) {
   const Contexts contexts;
-  cudaMemPool_t pool = nullptr;
-  const cudaMemPoolProps properties{};
-  ASSERT_EQ(cudaMemPoolCreate(&pool, &properties), cudaSuccess);
+  cudaMemPool_t pool = make_pool();
   Twin p(GSC_FP32, 1000), g(GSC_FP32, 1000);
   const std::vector<gsc_tensor> params = {p.device_tensor()}, grads = {g.device_tensor()};
   const int64_t allocations = emulation::allocation_count();
   {
-    gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-    options.device_type = GSC_DEVICE_CUDA;
+    gsc_context_options options = cuda_options();
     options.device_pool = pool;
     const Context context = make_context(options);
     int64_t before = -1, host = -1, device = -1;
@@ -247,10 +237,10 @@ TEST(Graphs, DoNotSeeWhatAnUnfinishedCheckCounted) {
   const auto graph = emulation::keep_work(false);
   ASSERT_GSC_OK(gsc_scaler_discard(scaler, grads));
   Random random(3);
-  training.g[0].fill(Values::kWithInf, random);
+  training.g[0].fill(kWithInf, random);
   ASSERT_GSC_OK(gsc_scaler_check_range(scaler, grads, 0, 1, nullptr));
   ASSERT_GSC_OK(gsc_scaler_discard(scaler, grads));
-  training.g[0].fill(Values::kOrdinary, random);
+  training.g[0].fill(kOrdinary, random);
   for (const auto &work : graph) work();
   EXPECT_EQ(report_of(training.scaler, grads).nonfinite_count, 0);
 }
@@ -331,7 +321,7 @@ TEST(HostMemory, ThatIsPageableIsTakenWhereKernelsReachIt) {
 }
 
 /// A virtual GPU may have none.
-class WithoutPools : public ::testing::Test {
+class WithoutPools : public testing::Test {
  protected:
   WithoutPools() { emulation::set_memory_pools(false); }
   ~WithoutPools() override { emulation::set_memory_pools(true); }

@@ -47,24 +47,24 @@ class OnDevice {
     EXPECT_EQ(cudaGetDevice(&previous_), cudaSuccess);
     EXPECT_EQ(cudaSetDevice(device), cudaSuccess);
   }
-  OnDevice(const OnDevice &) = delete;
-  OnDevice &operator=(const OnDevice &) = delete;
+  OnDevice &operator=(OnDevice &&) = delete;
   ~OnDevice() { cudaSetDevice(previous_); }
 
  private:
   int previous_ = 0;
 };
 
-/// A non-blocking stream of a device.
+/// A non-blocking stream of a device, or of the current context.
 class DeviceStream {
  public:
+  DeviceStream() { EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess); }
   explicit DeviceStream(int device) : device_(device) {
     const OnDevice current(device);
     EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
   }
-  DeviceStream(const DeviceStream &) = delete;
-  DeviceStream &operator=(const DeviceStream &) = delete;
+  DeviceStream &operator=(DeviceStream &&) = delete;
   ~DeviceStream() { cudaStreamDestroy(stream_); }
+  operator cudaStream_t() const { return stream_; }
   cudaStream_t get() const { return stream_; }
   void wait() const {
     const OnDevice current(device_);
@@ -72,7 +72,7 @@ class DeviceStream {
   }
 
  private:
-  int device_;
+  int device_ = 0;
   cudaStream_t stream_ = nullptr;
 };
 
@@ -89,12 +89,13 @@ class DeviceBytes {
   void *data_ = nullptr;
 };
 
-inline Context make_cuda_context(int device) {
+inline gsc_context_options cuda_options(int device = 0) {
   gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
   options.device_type = GSC_DEVICE_CUDA;
   options.device_index = device;
-  return make_context(options);
+  return options;
 }
+inline Context make_cuda_context(int device) { return make_context(cuda_options(device)); }
 
 using DeviceContext = const Context;
 inline Context device_context() { return make_cuda_context(0); }

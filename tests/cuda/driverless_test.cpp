@@ -2,14 +2,18 @@
 //
 // The real library on a machine without a CUDA driver or device: it loads, reports no devices, works on the CPU, and
 // says why CUDA is unavailable. Skipped where there is a device.
-#include <string>
-
 #include "tests/support/objects.h"
 
 namespace gsc_test {
 namespace {
 
-class Driverless : public ::testing::Test {
+const gsc_context_options kCuda = [] {
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.device_type = GSC_DEVICE_CUDA;
+  return options;
+}();
+
+class Driverless : public testing::Test {
  protected:
   void SetUp() override {
     int32_t count = -1;
@@ -25,12 +29,10 @@ class Driverless : public ::testing::Test {
 };
 
 TEST_F(Driverless, AContextIsUnavailableWithTheReason) {
-  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.device_type = GSC_DEVICE_CUDA;
-  auto *const untouched = reinterpret_cast<gsc_context *>(&options);
+  auto *const untouched = reinterpret_cast<gsc_context *>(this);
   gsc_context *context = untouched;
   for (int i = 0; i < 2; ++i) {
-    EXPECT_GSC_ERROR(gsc_context_create(&options, &context), GSC_ERROR_UNAVAILABLE, reason());
+    EXPECT_GSC_ERROR(gsc_context_create(&kCuda, &context), GSC_ERROR_UNAVAILABLE, reason());
     EXPECT_EQ(context, untouched);
     const std::string message = gsc_error_get_message();
     if (message.find("cudaErrorInsufficientDriver") != std::string::npos) {
@@ -43,22 +45,19 @@ TEST_F(Driverless, AContextIsUnavailableWithTheReason) {
 }
 
 TEST_F(Driverless, ThereIsNoDeviceToDescribe) {
-  gsc_device_info info{};
-  info.struct_size = sizeof info;
+  auto info = with_size<gsc_device_info>();
   EXPECT_GSC_ERROR(gsc_device_get_info(GSC_DEVICE_CUDA, 0, &info), GSC_ERROR_UNAVAILABLE, "device");
 }
 
 TEST_F(Driverless, TheCpuWorksAfterwards) {
-  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.device_type = GSC_DEVICE_CUDA;
   gsc_context *none = nullptr;
-  EXPECT_NE(gsc_context_create(&options, &none), GSC_OK);
+  EXPECT_NE(gsc_context_create(&kCuda, &none), GSC_OK);
   const Context context = make_context();
   Buffer buffer(GSC_FP32, 100);
   buffer.fill(3.0);
   const gsc_tensor tensor = buffer.tensor();
   double norm = 0.0;
-  ASSERT_GSC_OK(gsc_ops_norm(context.get(), &tensor, 1, GSC_NORM_L2, &norm, nullptr, nullptr));
+  ASSERT_GSC_OK(gsc_ops_norm(context, &tensor, 1, GSC_NORM_L2, &norm, nullptr, nullptr));
   EXPECT_EQ(norm, 30.0);
 }
 

@@ -2,16 +2,20 @@
 //
 // The backend's host code on the emulated device: launches, waits and allocations of a step, stream capture,
 // device scalars, bad input, and leaks.
-#include <limits>
-#include <new>
+#include <cmath>
 
 #include "tests/cuda/training.h"
 
 namespace gsc_test {
 namespace {
 
+class EmulatedBackend : public testing::Test {
+ protected:
+  const Contexts contexts;
+};
+
 /// Whatever the number of tensors. A step neither waits nor allocates.
-TEST(EmulatedBackend, AStepIsTwoLaunchesAndSomeStepsTakeMore) {
+TEST_F(EmulatedBackend, AStepIsTwoLaunchesAndSomeStepsTakeMore) {
   struct Case {
     int32_t kind;
     int tensors;
@@ -19,7 +23,6 @@ TEST(EmulatedBackend, AStepIsTwoLaunchesAndSomeStepsTakeMore) {
     int groups;
     int64_t launches;
   };
-  const Contexts contexts;
   for (const Case &c : {Case{GSC_ADAMW, 1, false, 1, 2}, Case{GSC_ADAMW, 300, false, 1, 2},
                         Case{GSC_SGD, 2, false, 16, 2}, Case{GSC_SGD, 2, false, 17, 3}, Case{GSC_SGD, 2, true, 1, 3},
                         Case{GSC_LAMB, 2, false, 1, 4}, Case{GSC_LAMB, 2, true, 1, 6}}) {
@@ -35,10 +38,8 @@ TEST(EmulatedBackend, AStepIsTwoLaunchesAndSomeStepsTakeMore) {
     const Optimizer optimizer = make_optimizer(contexts.device, options, params, grads);
     for (int i = 1; i < c.groups; ++i) ASSERT_GSC_OK(gsc_optimizer_add_group(optimizer, 0, 0, &options, nullptr));
     const Scaler scaler = make_scaler(contexts.device, 1.0f);
-    const int64_t launches = emulation::launch_count();
-    const int64_t waits = emulation::wait_count();
-    const int64_t allocations = emulation::allocation_count();
-    const int64_t bytes = emulation::bytes_in_use();
+    const int64_t launches = emulation::launch_count(), waits = emulation::wait_count();
+    const int64_t allocations = emulation::allocation_count(), bytes = emulation::bytes_in_use();
     ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, grads, 1.0, GSC_NORM_L2, nullptr));
     ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, optimizer, nullptr));
     EXPECT_EQ(emulation::launch_count() - launches, c.launches);
@@ -50,12 +51,11 @@ TEST(EmulatedBackend, AStepIsTwoLaunchesAndSomeStepsTakeMore) {
 
 /// With the bits of other steps: random bits, bias corrections and the warm-up of the average go by the steps applied,
 /// which the device counts.
-TEST(EmulatedBackend, ACapturedStepCanBeReplayed) {
+TEST_F(EmulatedBackend, ACapturedStepCanBeReplayed) {
   struct Case {
     int32_t param_dtype, state_format, master_format;
     double ema_decay;
   };
-  const Contexts contexts;
   for (const Case &c : {Case{GSC_BF16, GSC_STATE_BITS8, GSC_MASTER_SPLIT16, 0.0},
                         Case{GSC_FP32, GSC_STATE_FULL, GSC_MASTER_NONE, 0.999}}) {
     SCOPED_TRACE(c.ema_decay);
@@ -74,13 +74,13 @@ TEST(EmulatedBackend, ACapturedStepCanBeReplayed) {
     emulation::set_capturing(false);
     EXPECT_EQ(emulation::launch_count() - launches, 2);
     EXPECT_EQ(emulation::wait_count(), waits);
-    std::vector<unsigned char> before;
+    Image before;
     for (int step = 0; step < 3; ++step) {
       ASSERT_GSC_OK(stepped.step());
       for (const auto &work : graph) {
         if (step > 0) work();
       }
-      const std::vector<unsigned char> saved = saved_image(stepped.optimizer);
+      const Image saved = saved_image(stepped.optimizer);
       EXPECT_EQ(saved, saved_image(replayed.optimizer));
       EXPECT_NE(saved, before);
       before = saved;
@@ -90,28 +90,13 @@ TEST(EmulatedBackend, ACapturedStepCanBeReplayed) {
   }
 }
 
-TEST(EmulatedBackend, AStatelessOperationTakesTwoLaunchesAndAllocatesHostMemoryOnce) {
-  struct Counting {
-    int64_t calls = 0;
-    static void *allocate(void *user, int64_t bytes, int64_t alignment) {
-      ++static_cast<Counting *>(user)->calls;
-      return ::operator new(bytes, std::align_val_t(alignment));
-    }
-    static void release(void *, void *memory, int64_t, int64_t alignment) {
-      ::operator delete(memory, std::align_val_t(alignment));
-    }
-  } counting;
-  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.device_type = GSC_DEVICE_CUDA;
-  options.allocate = Counting::allocate;
-  options.release = Counting::release;
-  options.allocator_user = &counting;
-  const Context context = make_context(options);
+TEST_F(EmulatedBackend, AStatelessOperationTakesTwoLaunchesAndAllocatesHostMemoryOnce) {
+  HostMemory counting;
+  const Context context = make_context(counting.options(GSC_DEVICE_CUDA));
   Twins twins;
   for (int i = 0; i < 100; ++i) twins.emplace_back(GSC_FP32, 500 * i);
   const std::vector<gsc_tensor> tensors = device_tensors(twins);
-  TwinWord<float> inverse(0.5f);
-  TwinWord<float> found(0.0f);
+  TwinWord<float> inverse(0.5f), found(0.0f);
   const auto run = [&] {
     ASSERT_GSC_OK(gsc_ops_axpby(context, 2.0, tensors.data(), 1.0, tensors.data(), 100, nullptr));
     const int64_t launches = emulation::launch_count();
@@ -126,10 +111,9 @@ TEST(EmulatedBackend, AStatelessOperationTakesTwoLaunchesAndAllocatesHostMemoryO
 }
 
 /// The CPU refuses such a step; here an error could not be reported in time.
-TEST(EmulatedBackend, ALearningRateThatIsNoneSkipsTheStep) {
-  const Contexts contexts;
+TEST_F(EmulatedBackend, ALearningRateThatIsNoneSkipsTheStep) {
   const Training training(contexts.device);
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -1.0F, std::numeric_limits<float>::infinity()}) {
+  for (const float bad : {NAN, -1.0F, INFINITY}) {
     const TwinWord<float> lr(bad);
     const int64_t applied = applied_steps(training.optimizer), skipped = skipped_steps(training.optimizer);
     ASSERT_GSC_OK(gsc_optimizer_set_device_lr(training.optimizer, 0, lr.device(), nullptr));
@@ -140,11 +124,9 @@ TEST(EmulatedBackend, ALearningRateThatIsNoneSkipsTheStep) {
   }
 }
 
-TEST(EmulatedBackend, Fp64GradientsOfFp32ParametersOverflowWhereFp32Does) {
-  const Contexts contexts;
+TEST_F(EmulatedBackend, Fp64GradientsOfFp32ParametersOverflowWhereFp32Does) {
   for (const double value : {3.4e38, 3.5e38}) {
-    Twin p(GSC_FP32, 3);
-    Twin g(GSC_FP64, 3);
+    Twin p(GSC_FP32, 3), g(GSC_FP64, 3);
     g.host().set(1, value);
     g.upload();
     const List params = make_list(contexts.device, {p.device_tensor()});
@@ -157,10 +139,8 @@ TEST(EmulatedBackend, Fp64GradientsOfFp32ParametersOverflowWhereFp32Does) {
   }
 }
 
-TEST(EmulatedBackend, LearningRateAndStepScalarsAreReadOnTheDevice) {
-  const Contexts contexts;
-  Twin p(GSC_FP32, 10);
-  Twin g(GSC_FP32, 10);
+TEST_F(EmulatedBackend, LearningRateAndStepScalarsAreReadOnTheDevice) {
+  Twin p(GSC_FP32, 10), g(GSC_FP32, 10);
   p.host().fill(1.0);
   g.host().fill(4.0);
   p.upload();
@@ -168,9 +148,7 @@ TEST(EmulatedBackend, LearningRateAndStepScalarsAreReadOnTheDevice) {
   const List params = make_list(contexts.device, {p.device_tensor()});
   const List grads = make_list(contexts.device, {g.device_tensor()});
   const Optimizer optimizer = make_optimizer(contexts.device, optimizer_options(GSC_SGD), params, grads);
-  TwinWord<float> lr(0.5f);
-  TwinWord<float> inverse(0.25f);
-  TwinWord<float> found(0.0f);
+  TwinWord<float> lr(0.5f), inverse(0.25f), found(0.0f);
   ASSERT_GSC_OK(gsc_optimizer_set_device_lr(optimizer, 0, lr.device(), nullptr));
   ASSERT_GSC_OK(gsc_optimizer_step_scaled(optimizer, inverse.device(), found.device(), nullptr));
   p.host().fill(0.5);
@@ -185,8 +163,7 @@ TEST(EmulatedBackend, LearningRateAndStepScalarsAreReadOnTheDevice) {
   EXPECT_EQ(skipped_steps(optimizer), 1);
 }
 
-TEST(EmulatedBackend, EmptyLists) {
-  const Contexts contexts;
+TEST_F(EmulatedBackend, EmptyLists) {
   const Training training(contexts.device, 0);
   ASSERT_GSC_OK(training.step());
   EXPECT_EQ(report_of(training.scaler, training.grads).grad_norm, 0.0);
@@ -197,8 +174,7 @@ TEST(EmulatedBackend, EmptyLists) {
   cudaFree(out);
 }
 
-TEST(EmulatedBackend, BadMemory) {
-  const Contexts contexts;
+TEST_F(EmulatedBackend, BadMemory) {
   Twin twin(GSC_FP32, 8);
   gsc_tensor_list *list = nullptr;
   gsc_tensor tensors[2] = {twin.device_tensor(), twin.host_tensor()};
@@ -218,14 +194,13 @@ TEST(EmulatedBackend, BadMemory) {
   EXPECT_INVALID(gsc_scaler_read_report_async(training.scaler, nullptr, &report, nullptr), "out_report", "pinned");
 }
 
-TEST(EmulatedBackend, AStreamThatIsNone) {
-  const Contexts contexts;
+TEST_F(EmulatedBackend, AStreamThatIsNone) {
   const Training training(contexts.device);
   int not_a_stream = 0;
   EXPECT_INVALID(training.step(&not_a_stream), "stream");
 }
 
-TEST(EmulatedBackend, DevicesAndNoSuchDevice) {
+TEST_F(EmulatedBackend, DevicesAndNoSuchDevice) {
   int32_t count = 0;
   ASSERT_GSC_OK(gsc_device_get_count(GSC_DEVICE_CUDA, &count));
   EXPECT_EQ(count, 2);
@@ -235,33 +210,28 @@ TEST(EmulatedBackend, DevicesAndNoSuchDevice) {
   EXPECT_EQ(info.units, 2);
   EXPECT_EQ(info.level, 90);
   EXPECT_GSC_ERROR(gsc_device_get_info(GSC_DEVICE_CUDA, 2, &info), GSC_ERROR_UNAVAILABLE, "device_index is 2");
-  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.device_type = GSC_DEVICE_CUDA;
-  options.device_index = 3;
+  const gsc_context_options options = cuda_options(3);
   gsc_context *context = nullptr;
   EXPECT_GSC_ERROR(gsc_context_create(&options, &context), GSC_ERROR_UNAVAILABLE, "device_index is 3");
 }
 
 /// get_report_sync is what logs on a device that the host does not see.
-TEST(EmulatedBackend, ALogCallbackDestroysTheScaler) {
+TEST_F(EmulatedBackend, ALogCallbackDestroysTheScaler) {
   static Scaler scaler;
-  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.device_type = GSC_DEVICE_CUDA;
+  gsc_context_options options = cuda_options();
   options.log = [](void *, int32_t, const char *) { scaler.reset(); };
   const Context context = make_context(options);
-  Twins twins;
-  twins.emplace_back(GSC_FP32, 8);
+  Twin twin(GSC_FP32, 8);
   Random random(1);
-  twins[0].fill(Values::kWithInf, random);
-  const List list = make_list(context, device_tensors(twins));
+  twin.fill(kWithInf, random);
+  const List list = make_list(context, {twin.device_tensor()});
   gsc_scaler_options at_floor = scaler_options(1.0f);
   at_floor.min_scale = 1.0f;
   at_floor.floor_action = GSC_FLOOR_ERROR;
   scaler = make_scaler(context, at_floor);
   ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
   ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
-  auto report = with_size<gsc_report>();
-  EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(scaler, nullptr, &report, nullptr), GSC_ERROR_SCALE_FLOOR, "1");
+  EXPECT_GSC_ERROR(report_status(scaler), GSC_ERROR_SCALE_FLOOR, "1");
   EXPECT_EQ(scaler, nullptr);
 }
 

@@ -5,7 +5,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "tests/cuda/twin.h"
 
@@ -24,8 +23,7 @@ class Graph {
     EXPECT_EQ(cudaStreamEndCapture(stream, &graph_), cudaSuccess);
     EXPECT_EQ(cudaGraphInstantiate(&executable_, graph_, 0), cudaSuccess);
   }
-  Graph(const Graph &) = delete;
-  Graph &operator=(const Graph &) = delete;
+  Graph &operator=(Graph &&) = delete;
   ~Graph() {
     cudaGraphExecDestroy(executable_);
     cudaGraphDestroy(graph_);
@@ -46,7 +44,7 @@ class Graph {
   cudaGraphExec_t executable_ = nullptr;
 };
 
-class Gpu : public ::testing::Test {
+class Gpu : public testing::Test {
  protected:
   void SetUp() override {
     SKIP_WITHOUT_DEVICE();
@@ -58,22 +56,18 @@ class Gpu : public ::testing::Test {
 TEST_F(Gpu, ACapturedIterationFollowsItsInput) {
   // The case of PyTorch's own test of captured scaling: the scale, its tracker and the gradients step by step.
   const DeviceStream stream(0);
-  Twin input(GSC_FP32, 1);
-  Twin grad(GSC_FP16, 1);
-  Twin param(GSC_FP32, 1);
+  Twin input(GSC_FP32, 1), grad(GSC_FP16, 1), param(GSC_FP32, 1);
   const List params = make_list(contexts_->device, {param.device_tensor()});
   const List grads = make_list(contexts_->device, {grad.device_tensor()});
-  gsc_optimizer_options options = optimizer_options(GSC_SGD);
-  const Optimizer optimizer = make_optimizer(contexts_->device, options, params, grads);
+  const Optimizer optimizer = make_optimizer(contexts_->device, optimizer_options(GSC_SGD), params, grads);
   const Scaler scaler = make_scaler(contexts_->device, scaler_options(4.0f, 2));
   TwinWord<float> lr(1.0f);
-  ASSERT_GSC_OK(gsc_optimizer_set_device_lr(optimizer, 0, lr.device(), stream.get()));
-  const gsc_tensor from = input.device_tensor();
-  const gsc_tensor to = grad.device_tensor();
+  ASSERT_GSC_OK(gsc_optimizer_set_device_lr(optimizer, 0, lr.device(), stream));
+  const gsc_tensor from = input.device_tensor(), to = grad.device_tensor();
   stream.wait();
-  const Graph graph(stream.get(), [&] {
-    EXPECT_GSC_OK(gsc_scaler_scale(scaler, &from, &to, 1, stream.get()));
-    EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler, optimizer, stream.get()));
+  const Graph graph(stream, [&] {
+    EXPECT_GSC_OK(gsc_scaler_scale(scaler, &from, &to, 1, stream));
+    EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler, optimizer, stream));
   });
   const double inputs[] = {5, 20000, 5, 40000};
   const float scales[] = {4, 2, 2, 1};
@@ -84,7 +78,7 @@ TEST_F(Gpu, ACapturedIterationFollowsItsInput) {
     SCOPED_TRACE(i);
     input.host().set(0, inputs[i]);
     input.upload();
-    lr.set(static_cast<float>(i + 1));
+    lr.set(i + 1);
     graph.replay();
     grad.host().set(0, scaled[i]);
     EXPECT_TRUE(grad.same());
@@ -99,23 +93,22 @@ TEST_F(Gpu, ACapturedIterationFollowsItsInput) {
 
 TEST_F(Gpu, ACapturedStepIsTwoNodesAndReplaysTheSameBits) {
   const DeviceStream stream(0);
-  Twins params;
-  Twins grads;
+  Twins params, grads;
   Random random(4);
   for (const int64_t count : {100, 40000, 17, 300000}) {
     params.emplace_back(GSC_FP32, count);
     grads.emplace_back(GSC_FP16, count, 1);
-    params.back().fill(Values::kOrdinary, random);
-    grads.back().fill(Values::kOrdinary, random);
+    params.back().fill(kOrdinary, random);
+    grads.back().fill(kOrdinary, random);
   }
   const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
   const Side host(contexts_->cpu, options, host_tensors(params), host_tensors(grads));
   const Side device(contexts_->device, options, device_tensors(params), device_tensors(grads));
   ASSERT_CUDA(cudaDeviceSynchronize());
-  const Graph graph(stream.get(), [&] { EXPECT_GSC_OK(device.step(stream.get())); });
+  const Graph graph(stream, [&] { EXPECT_GSC_OK(device.step(stream)); });
   EXPECT_EQ(graph.nodes(), 2u);
   for (int step = 0; step < 20; ++step) {
-    for (Twin &grad : grads) grad.fill(step == 7 ? Values::kWithInf : Values::kOrdinary, random);
+    for (Twin &grad : grads) grad.fill(step == 7 ? kWithInf : kOrdinary, random);
     ASSERT_CUDA(cudaDeviceSynchronize());
     ASSERT_GSC_OK(host.step());
     graph.replay();
@@ -128,14 +121,13 @@ TEST_F(Gpu, StatelessOperationsCanBeCaptured) {
   const DeviceStream stream(0);
   Twin x(GSC_FP32, 70000, 1);
   Random random(8);
-  x.fill(Values::kOrdinary, random);
+  x.fill(kOrdinary, random);
   const DeviceBytes out(8);
-  const gsc_tensor tensor = x.device_tensor();
-  const gsc_tensor host = x.host_tensor();
-  const Graph graph(stream.get(), [&] {
-    EXPECT_GSC_OK(gsc_ops_axpby(contexts_->device, 0.5, &tensor, 0.25, &tensor, 1, stream.get()));
+  const gsc_tensor tensor = x.device_tensor(), host = x.host_tensor();
+  const Graph graph(stream, [&] {
+    EXPECT_GSC_OK(gsc_ops_axpby(contexts_->device, 0.5, &tensor, 0.25, &tensor, 1, stream));
     EXPECT_GSC_OK(gsc_ops_norm(contexts_->device, &tensor, 1, GSC_NORM_L2, reinterpret_cast<double *>(out.data()),
-                               nullptr, stream.get()));
+                               nullptr, stream));
   });
   for (int i = 0; i < 3; ++i) {
     double norm = 0.0;
@@ -149,15 +141,14 @@ TEST_F(Gpu, StatelessOperationsCanBeCaptured) {
 
 TEST_F(Gpu, TwoStreamsAndThreadsDoNotDisturbEachOther) {
   constexpr size_t kSides = 2;
-  std::vector<Twins> params(kSides);
-  std::vector<Twins> grads(kSides);
+  std::vector<Twins> params(kSides), grads(kSides);
   Random random(6);
   for (size_t side = 0; side < kSides; ++side) {
     for (const int64_t count : {300000, 5000}) {
       params[side].emplace_back(GSC_FP32, count);
       grads[side].emplace_back(GSC_BF16, count);
-      params[side].back().fill(Values::kOrdinary, random);
-      grads[side].back().fill(Values::kOrdinary, random);
+      params[side].back().fill(kOrdinary, random);
+      grads[side].back().fill(kOrdinary, random);
     }
   }
   ASSERT_CUDA(cudaDeviceSynchronize());
@@ -168,15 +159,11 @@ TEST_F(Gpu, TwoStreamsAndThreadsDoNotDisturbEachOther) {
     for (int k = 0; k < 50; ++k) EXPECT_GSC_OK(side.step(stream));
     EXPECT_EQ(applied_steps(side.optimizer, stream), 50);
   };
-  std::vector<std::thread> threads;
-  for (size_t side = 0; side < kSides; ++side) {
-    threads.emplace_back([&, side] {
-      const DeviceStream stream(0);
-      train(side, contexts_->device, false, stream.get());
-      stream.wait();
-    });
-  }
-  for (std::thread &thread : threads) thread.join();
+  on_threads(kSides, [&](int side) {
+    const DeviceStream stream(0);
+    train(side, contexts_->device, false, stream);
+    stream.wait();
+  });
   for (size_t side = 0; side < kSides; ++side) {
     train(side, contexts_->cpu, true, nullptr);
     for (const Twin &twin : params[side]) EXPECT_TRUE(twin.same());
@@ -185,15 +172,13 @@ TEST_F(Gpu, TwoStreamsAndThreadsDoNotDisturbEachOther) {
 
 TEST_F(Gpu, MoreThanTwoToThe31Elements) {
   const int64_t count = (int64_t{1} << 31) + 4099;
-  size_t free = 0;
-  size_t total = 0;
+  size_t free = 0, total = 0;
   ASSERT_CUDA(cudaMemGetInfo(&free, &total));
-  if (free < static_cast<size_t>(count) * 2 + (size_t{1} << 30)) GTEST_SKIP() << "not enough device memory";
+  if (free < size_t{2} * count + (size_t{1} << 30)) GTEST_SKIP() << "not enough device memory";
   const DeviceBytes memory(count * 2);
   const gsc_tensor tensor = GSC_TENSOR_INIT(memory.data(), count, GSC_FP16);
   ASSERT_CUDA(cudaMemset(memory.data(), 0, count * 2));
-  const uint16_t two = 0x4000;
-  const uint16_t inf = 0x7c00;
+  const uint16_t two = 0x4000, inf = 0x7c00;
   copy_to_device(memory.data() + (count - 1) * 2, &two, 2);
   const List list = make_list(contexts_->device, {tensor});
   const Scaler scaler = make_scaler(contexts_->device, 1.0f);
@@ -231,8 +216,8 @@ TEST_F(Gpu, PinnedMemoryIsTaken) {
   const Scaler scaler = make_scaler(contexts_->device, 32.0f);
   const TwinWord<float> factor(0.5F);
   const gsc_tensor tensor = GSC_TENSOR_INIT(pinned->floats, 1000, GSC_FP32);
-  ASSERT_GSC_OK(gsc_scaler_read_report_async(scaler, nullptr, &pinned->report, stream.get()));
-  ASSERT_GSC_OK(gsc_ops_scale(contexts_->device, &tensor, &tensor, 1, factor.device(), stream.get()));
+  ASSERT_GSC_OK(gsc_scaler_read_report_async(scaler, nullptr, &pinned->report, stream));
+  ASSERT_GSC_OK(gsc_ops_scale(contexts_->device, &tensor, &tensor, 1, factor.device(), stream));
   stream.wait();
   EXPECT_EQ(pinned->report.scale, 32.0f);
   EXPECT_EQ(std::count(pinned->floats, pinned->floats + 1000, 1.5F), 1000);

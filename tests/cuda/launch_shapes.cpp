@@ -25,7 +25,7 @@ int main() {
       tensors.back().dtype = GSC_FP32;
     }
     gsc::Plan plan(std::pmr::new_delete_resource());
-    plan.build(tensors.data(), static_cast<int64_t>(tensors.size()), 1);
+    plan.build(tensors.data(), std::ssize(tensors), 1);
     gsc::Vec<int64_t> shares(std::pmr::new_delete_resource());
     const auto [warps, split] = gsc::cuda::choose_cut(plan, pass, shares);
     const int64_t blocks = gsc::cuda::blocks_for(plan.chunk_count() << split, warps, pass.slots);

@@ -11,7 +11,7 @@ gsc_status diagnose(World &w) {
   std::vector<int64_t> histogram(2 * GSC_EXPONENT_BINS, 7);
   const gsc_status status = gsc_tensor_list_diagnose_sync(w.grads, out.data(), histogram.data(), 2, nullptr);
   if (status == GSC_OK) {
-    w.answer = out[1].amax + static_cast<double>(histogram[130]);
+    w.answer = out[1].amax + histogram[130];
   } else {
     EXPECT_TRUE(out[0].count == 0 && histogram == std::vector<int64_t>(histogram.size(), 7)) << "outputs were changed";
   }
@@ -33,15 +33,6 @@ gsc_status add_parts(World &w) {
   return gsc_ops_axpby(w.context, 0.5, from.data(), 0.25, to.data(), 130, nullptr);
 }
 
-/// An operation from x to y.
-template <typename F>
-std::function<gsc_status(World &)> from_x_to_y(const F &f) {
-  return [f](World &w) {
-    const gsc_tensor from = w.x.device_tensor(), to = w.y.device_tensor();
-    return f(w, from, to);
-  };
-}
-
 void make_one(World &w, int32_t kind, const std::vector<gsc_tensor> &params, const std::vector<gsc_tensor> &grads) {
   w.x_list = make_list(w.context, params);
   w.y_list = make_list(w.context, grads);
@@ -61,14 +52,14 @@ gsc_status make(World &w, void (*destroy)(T *), const Create &create) {
   return status;
 }
 gsc_status make_context_with(World &w, uint32_t flags) {
-  gsc_context_options options = counted_options();
+  gsc_context_options options = host_memory.options(GSC_DEVICE_CUDA);
   options.flags = flags;
   return make(w, gsc_context_destroy, [&](auto **out) { return gsc_context_create(&options, out); });
 }
 
 void overflow(World &w) {
   Random random(2);
-  w.training.g[1].fill(Values::kWithInf, random);
+  w.training.g[1].fill(kWithInf, random);
 }
 void join_ranks(World &w) {
   const gsc_reducer reducer = {sizeof reducer, 0, all_reduce_alone, nullptr};
@@ -82,6 +73,7 @@ void step_and_update(World &w) { EXPECT_GSC_OK(w.training.step()); }
 gsc_status check_all(World &w) { return gsc_scaler_check(w.scaler, w.grads, nullptr); }
 gsc_status unscale_all(World &w) { return gsc_scaler_unscale(w.scaler, w.grads, nullptr); }
 gsc_status step_scaler(World &w) { return gsc_scaler_step(w.scaler, w.optimizer, nullptr); }
+gsc_status step_and_update_all(World &w) { return w.training.step(); }
 gsc_status update(World &w) { return gsc_scaler_update(w.scaler, nullptr); }
 gsc_status set_present(World &w) {
   const uint8_t present[2] = {1, 0};
@@ -91,6 +83,15 @@ gsc_status set_tensor_steps(World &w) {
   const int64_t steps[2] = {5, 1};
   return gsc_optimizer_set_tensor_steps(w.optimizer, steps, 2, nullptr);
 }
+
+#define CALL(...) [](World &w) { return __VA_ARGS__; }
+#define FIRST(...) [](World &w) { EXPECT_GSC_OK(__VA_ARGS__); }
+// An operation from x to y, which `from` and `to` are.
+#define FROM_X_TO_Y(...)                                                   \
+  [](World &w) {                                                           \
+    const gsc_tensor from = w.x.device_tensor(), to = w.y.device_tensor(); \
+    return __VA_ARGS__;                                                    \
+  }
 
 const Operation kOperations[] = {
     {"context_create", [](World &w) { return make_context_with(w, 0); }, nullptr, true},
@@ -114,16 +115,16 @@ const Operation kOperations[] = {
      },
      nullptr, true},
     {"scaler_check", check_all},
-    {"scaler_check_range", [](World &w) { return gsc_scaler_check_range(w.scaler, w.grads, 0, 1, nullptr); }},
-    {"scaler_check_range_the_rest", [](World &w) { return gsc_scaler_check_range(w.scaler, w.grads, 1, 1, nullptr); },
+    {"scaler_check_range", CALL(gsc_scaler_check_range(w.scaler, w.grads, 0, 1, nullptr))},
+    {"scaler_check_range_the_rest", CALL(gsc_scaler_check_range(w.scaler, w.grads, 1, 1, nullptr)),
      check_first},
     {"scaler_check_joined", check_all, join_ranks},
     {"scaler_unscale_joined", unscale_all, join_ranks, false, "grads is unscaled: discard it"},
     {"scaler_unscale", unscale_all},
-    {"scaler_unscale_checked", unscale_all, [](World &w) { EXPECT_GSC_OK(check_all(w)); }},
+    {"scaler_unscale_checked", unscale_all, FIRST(check_all(w))},
     {"scaler_clip_grad_norm",
-     [](World &w) { return gsc_scaler_clip_grad_norm(w.scaler, w.grads, 1e-4, GSC_NORM_L2, nullptr); }, unscale},
-    {"scaler_clip_grad_value", [](World &w) { return gsc_scaler_clip_grad_value(w.scaler, w.grads, 1e-4, nullptr); },
+     CALL(gsc_scaler_clip_grad_norm(w.scaler, w.grads, 1e-4, GSC_NORM_L2, nullptr)), unscale},
+    {"scaler_clip_grad_value", CALL(gsc_scaler_clip_grad_value(w.scaler, w.grads, 1e-4, nullptr)),
      unscale},
     {"scaler_step", step_scaler},
     {"scaler_step_after_range", step_scaler, check_first},
@@ -133,16 +134,13 @@ const Operation kOperations[] = {
        check_first(w);
      }},
     {"scaler_step_slice",
-     [](World &w) {
-       int64_t left = 0;
-       return gsc_scaler_step_slice(w.scaler, w.optimizer, INT64_MAX, &left, nullptr);
-     }},
-    {"scaler_step_and_update", [](World &w) { return w.training.step(); }},
-    {"scaler_step_and_update_with_overflow", [](World &w) { return w.training.step(); }, overflow},
+     CALL(gsc_scaler_step_slice(w.scaler, w.optimizer, INT64_MAX, w.numbers, nullptr))},
+    {"scaler_step_and_update", step_and_update_all},
+    {"scaler_step_and_update_with_overflow", step_and_update_all, overflow},
     {"scaler_update", update, step},
     {"scaler_step_away", iteration_away, nullptr, true},
-    {"scaler_update_away", update, [](World &w) { EXPECT_GSC_OK(iteration_away(w)); }},
-    {"scaler_set_scale", [](World &w) { return gsc_scaler_set_scale(w.scaler, 8.0f, nullptr); }},
+    {"scaler_update_away", update, FIRST(iteration_away(w))},
+    {"scaler_set_scale", CALL(gsc_scaler_set_scale(w.scaler, 8.0f, nullptr))},
     {"scaler_set_options",
      [](World &w) {
        const gsc_scaler_options options = scaler_options(1024.0f, 7);
@@ -154,18 +152,12 @@ const Operation kOperations[] = {
        return gsc_scaler_set_state(w.scaler, &w.state, nullptr);
      }},
     {"scaler_get_state_sync",
-     [](World &w) {
-       auto state = with_size<gsc_scaler_state>();
-       return gsc_scaler_get_state_sync(w.scaler, &state, nullptr);
-     }},
+     CALL(gsc_scaler_get_state_sync(w.scaler, &w.read_state, nullptr))},
     {"scaler_get_scale_sync",
-     [](World &w) {
-       float scale = 0.0f;
-       return gsc_scaler_get_scale_sync(w.scaler, &scale, nullptr);
-     }},
+     CALL(gsc_scaler_get_scale_sync(w.scaler, &w.scale, nullptr))},
     {"scaler_get_report_sync", [](World &w) { return report_status(w.training.scaler, w.grads); }, step},
     {"scaler_read_report_async",
-     [](World &w) { return gsc_scaler_read_report_async(w.scaler, w.grads, w.pinned(), nullptr); }, step},
+     CALL(gsc_scaler_read_report_async(w.scaler, w.grads, w.pinned(), nullptr)), step},
     {"scaler_get_history_sync",
      [](World &w) {
        gsc_history_entry entries[2] = {};
@@ -180,27 +172,21 @@ const Operation kOperations[] = {
        step_and_update(w);
      }},
     {"scaler_should_step_sync",
-     [](World &w) {
-       int32_t apply = 0;
-       return gsc_scaler_should_step_sync(w.scaler, w.grads, &apply, nullptr);
-     }},
-    {"scaler_scale", from_x_to_y([](World &w, const gsc_tensor &from, const gsc_tensor &to) {
-       return gsc_scaler_scale(w.scaler, &from, &to, 1, nullptr);
-     })},
+     CALL(gsc_scaler_should_step_sync(w.scaler, w.grads, &w.apply, nullptr))},
+    {"scaler_scale", FROM_X_TO_Y(gsc_scaler_scale(w.scaler, &from, &to, 1, nullptr))},
     {"tensor_list_set_pointers",
      [](World &w) {
        void *addresses[] = {w.training.g[1].device_data(), w.training.g[0].device_data()};
        return gsc_tensor_list_set_pointers(w.grads, addresses, 2, nullptr);
      }},
     {"tensor_list_set_present", set_present, nullptr, true},
-    {"tensor_list_set_present_again", set_present, [](World &w) { EXPECT_GSC_OK(set_present(w)); }},
+    {"tensor_list_set_present_again", set_present, FIRST(set_present(w))},
     {"tensor_list_diagnose_sync", diagnose},
     {"tensor_list_diagnose_sync_without_pools", diagnose, nullptr, false, nullptr, false},
     {"optimizer_create",
      [](World &w) {
-       const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
        return make(w, gsc_optimizer_destroy, [&](auto **out) {
-         return gsc_optimizer_create(w.context, &options, w.x_list, w.y_list, nullptr, nullptr, 0, out);
+         return gsc_optimizer_create(w.context, &w.adamw, w.x_list, w.y_list, nullptr, nullptr, 0, out);
        });
      },
      [](World &w) {
@@ -209,12 +195,9 @@ const Operation kOperations[] = {
      },
      true},
     {"optimizer_add_group",
-     [](World &w) {
-       const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
-       return gsc_optimizer_add_group(w.optimizer, 0, 1, &options, nullptr);
-     },
+     CALL(gsc_optimizer_add_group(w.optimizer, 0, 1, &w.adamw, nullptr)),
      nullptr, true},
-    {"optimizer_step", [](World &w) { return gsc_optimizer_step(w.optimizer, nullptr); }},
+    {"optimizer_step", CALL(gsc_optimizer_step(w.optimizer, nullptr))},
     {"optimizer_step_lamb", step_made,
      [](World &w) { make_one(w, GSC_LAMB, {w.x.device_tensor()}, {w.y.device_tensor()}); }, false,
      "a part has been done"},
@@ -224,49 +207,34 @@ const Operation kOperations[] = {
                 {w.y.device_tensor(), w.away.p[0].device_tensor()});
      },
      false, "a part has been done"},
-    {"scaler_step_with_many_groups", [](World &w) { return w.training.step(); },
+    {"scaler_step_with_many_groups", step_and_update_all,
      [](World &w) {
-       const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
-       for (int i = 0; i < 17; ++i) EXPECT_GSC_OK(gsc_optimizer_add_group(w.optimizer, 0, 0, &options, nullptr));
+       for (int i = 0; i < 17; ++i) EXPECT_GSC_OK(gsc_optimizer_add_group(w.optimizer, 0, 0, &w.adamw, nullptr));
      }},
     {"optimizer_step_scaled",
-     [](World &w) { return gsc_optimizer_step_scaled(w.optimizer, w.word.device(), nullptr, nullptr); }},
-    {"optimizer_set_lr", [](World &w) { return gsc_optimizer_set_lr(w.optimizer, 0, 0.25, nullptr); }},
+     CALL(gsc_optimizer_step_scaled(w.optimizer, w.word.device(), nullptr, nullptr))},
+    {"optimizer_set_lr", CALL(gsc_optimizer_set_lr(w.optimizer, 0, 0.25, nullptr))},
     {"optimizer_set_device_lr",
-     [](World &w) { return gsc_optimizer_set_device_lr(w.optimizer, 0, w.word.device(), nullptr); }},
+     CALL(gsc_optimizer_set_device_lr(w.optimizer, 0, w.word.device(), nullptr))},
     {"optimizer_set_options",
-     [](World &w) {
-       const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
-       return gsc_optimizer_set_options(w.optimizer, 0, &options, nullptr);
-     }},
-    {"optimizer_set_evaluating", [](World &w) { return gsc_optimizer_set_evaluating(made_one(w), 1, nullptr); },
+     CALL(gsc_optimizer_set_options(w.optimizer, 0, &w.adamw, nullptr))},
+    {"optimizer_set_evaluating", CALL(gsc_optimizer_set_evaluating(made_one(w), 1, nullptr)),
      [](World &w) { make_one(w, GSC_SGD_SCHEDULE_FREE, {w.x.device_tensor()}, {w.y.device_tensor()}); }, false,
      "a part has been done"},
     {"optimizer_set_tensor_steps", set_tensor_steps, nullptr, true, ""},
-    {"optimizer_set_tensor_steps_again", set_tensor_steps, [](World &w) { EXPECT_GSC_OK(set_tensor_steps(w)); }, false,
+    {"optimizer_set_tensor_steps_again", set_tensor_steps, FIRST(set_tensor_steps(w)), false,
      ""},
     {"optimizer_get_tensor_steps_sync",
-     [](World &w) {
-       int64_t steps[2] = {};
-       return gsc_optimizer_get_tensor_steps_sync(w.optimizer, steps, 2, nullptr);
-     }},
-    {"optimizer_set_steps", [](World &w) { return gsc_optimizer_set_steps(w.optimizer, 5, 1, nullptr); }},
-    {"optimizer_zero_grads", [](World &w) { return gsc_optimizer_zero_grads(w.optimizer, nullptr); }},
+     CALL(gsc_optimizer_get_tensor_steps_sync(w.optimizer, w.numbers, 2, nullptr))},
+    {"optimizer_set_steps", CALL(gsc_optimizer_set_steps(w.optimizer, 5, 1, nullptr))},
+    {"optimizer_zero_grads", CALL(gsc_optimizer_zero_grads(w.optimizer, nullptr))},
     {"optimizer_save_sync",
-     [](World &w) {
-       return gsc_optimizer_save_sync(w.optimizer, w.saved.data(), static_cast<int64_t>(w.saved.size()), nullptr);
-     }},
+     CALL(gsc_optimizer_save_sync(w.optimizer, w.saved.data(), std::ssize(w.saved), nullptr))},
     {"optimizer_load_sync", [](World &w) { return load_image(w.optimizer, w.saved); }, step_and_update, false, ""},
     {"optimizer_get_steps_sync",
-     [](World &w) {
-       int64_t applied = 0, skipped = 0;
-       return gsc_optimizer_get_steps_sync(w.optimizer, &applied, &skipped, nullptr);
-     }},
+     CALL(gsc_optimizer_get_steps_sync(w.optimizer, &w.numbers[0], &w.numbers[1], nullptr))},
     {"optimizer_get_unchanged_sync",
-     [](World &w) {
-       int64_t unchanged = 0;
-       return gsc_optimizer_get_unchanged_sync(w.optimizer, &unchanged, nullptr);
-     }},
+     CALL(gsc_optimizer_get_unchanged_sync(w.optimizer, w.numbers, nullptr))},
     {"ops_unscale_check",
      [](World &w) {
        const gsc_tensor x = w.x.device_tensor();
@@ -274,12 +242,8 @@ const Operation kOperations[] = {
      }},
     {"ops_axpby", add_parts},
     {"ops_axpby_without_pools", add_parts, nullptr, false, nullptr, false},
-    {"ops_cast", from_x_to_y([](World &w, const gsc_tensor &from, const gsc_tensor &to) {
-       return gsc_ops_cast(w.context, &from, &to, 1, nullptr);
-     })},
-    {"ops_scale", from_x_to_y([](World &w, const gsc_tensor &from, const gsc_tensor &to) {
-       return gsc_ops_scale(w.context, &from, &to, 1, w.word.device(), nullptr);
-     })},
+    {"ops_cast", FROM_X_TO_Y(gsc_ops_cast(w.context, &from, &to, 1, nullptr))},
+    {"ops_scale", FROM_X_TO_Y(gsc_ops_scale(w.context, &from, &to, 1, w.word.device(), nullptr))},
     {"ops_convert_state",
      [](World &w) {
        const gsc_tensor from = w.x.device_tensor(), to = GSC_TENSOR_INIT(w.y.device_data(), from.count, GSC_BF16);

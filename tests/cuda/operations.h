@@ -10,27 +10,13 @@
 #include "tests/cuda/training.h"
 
 namespace gsc_test {
-/// Live host allocations, counted by the context's own allocator.
-inline int64_t host_blocks = 0;
-
-inline gsc_context_options counted_options() {
-  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.device_type = GSC_DEVICE_CUDA;
-  options.allocate = [](void *, int64_t bytes, int64_t alignment) {
-    ++host_blocks;
-    return std::aligned_alloc(static_cast<size_t>(alignment),
-                              static_cast<size_t>((bytes + alignment - 1) / alignment * alignment));
-  };
-  options.release = [](void *, void *memory, int64_t, int64_t) {
-    --host_blocks;
-    std::free(memory);
-  };
-  return options;
-}
+/// Of the contexts, counted.
+inline HostMemory host_memory;
+inline Context make_counted_context() { return make_context(host_memory.options(GSC_DEVICE_CUDA)); }
 
 /// Everything that exists and must be unchanged at the end.
 struct Inventory {
-  int64_t host = host_blocks;
+  int64_t host = host_memory.live;
   int64_t bytes = emulation::bytes_in_use();
   int64_t objects = emulation::objects_in_use();
   int references = emulation::reference_count(emulation::primary_context(0));
@@ -45,12 +31,11 @@ inline void PrintTo(const Inventory &i, std::ostream *out) {
 struct World {
   World() {
     Random random(7);
-    for (Twin *twin : {&x, &y, &z}) twin->fill(Values::kOrdinary, random);
+    for (Twin *twin : {&x, &y, &z}) twin->fill(kOrdinary, random);
     saved = saved_image(optimizer);
     state = state_of(training.scaler);
   }
-  World(const World &) = delete;
-  World &operator=(const World &) = delete;
+  World &operator=(World &&) = delete;
 
   gsc_report *pinned() {
     static auto *const report = static_cast<gsc_report *>(emulation::allocate_pinned(sizeof(gsc_report)));
@@ -65,28 +50,22 @@ struct World {
       const auto *begin = static_cast<const char *>(data);
       all.insert(all.end(), begin, begin + bytes);
     };
-    const auto add_device = [&](const Twin &twin) {
-      const std::vector<char> bytes = twin.image();
-      add(bytes.data(), bytes.size());
-    };
+    const auto add_all = [&](const auto &bytes) { add(bytes.data(), bytes.size()); };
+    const auto add_value = [&](const auto &value) { add(&value, sizeof value); };
     for (const Training *t : {&training, &away}) {
-      for (const Twin &twin : t->p) add_device(twin);
-      for (const Twin &twin : t->g) add_device(twin);
-      const gsc_scaler_state s = state_of(t->scaler);
-      add(&s, sizeof s);
-      const std::vector<unsigned char> image = saved_image(t->optimizer);
-      add(image.data(), image.size());
+      for (const Twin &twin : t->p) add_all(twin.image());
+      for (const Twin &twin : t->g) add_all(twin.image());
+      add_value(state_of(t->scaler));
+      add_all(saved_image(t->optimizer));
     }
-    for (const Twin *twin : {&x, &y, &z}) add_device(*twin);
-    const float scalar = word.read();
-    const double sum = sums.read();
-    add(&scalar, sizeof scalar);
-    add(&sum, sizeof sum);
-    add(&answer, sizeof answer);
+    for (const Twin *twin : {&x, &y, &z}) add_all(twin->image());
+    add_value(word.read());
+    add_value(sums.read());
+    add_value(answer);
     return all;
   }
 
-  Context context = make_context(counted_options()), other = make_context(counted_options());
+  Context context = make_counted_context(), other = make_counted_context();
   Training training{context, 2, 300}, away{other, 2, 300};
   gsc_scaler *const scaler = training.scaler;
   gsc_tensor_list *const grads = training.grads;
@@ -94,9 +73,15 @@ struct World {
   Twin x{GSC_FP32, 300}, y{GSC_FP16, 300}, z{GSC_FP64, 300};
   TwinWord<float> word{0.5f}, inverse{0.5f};
   TwinWord<double> sums{0.0};
-  std::vector<unsigned char> saved;
+  Image saved;
   gsc_scaler_state state{};
   double answer = 0.0;
+  // What calls take and give.
+  const gsc_optimizer_options adamw = optimizer_options(GSC_ADAMW);
+  gsc_scaler_state read_state = with_size<gsc_scaler_state>();
+  int64_t numbers[2] = {};
+  int32_t apply = 0;
+  float scale = 0.0f;
   List x_list, y_list;
   std::vector<std::shared_ptr<void>> made;
 };

@@ -14,8 +14,7 @@ namespace {
 class Pools {
  public:
   explicit Pools(bool there) { emulation::set_memory_pools(there); }
-  Pools(const Pools &) = delete;
-  Pools &operator=(const Pools &) = delete;
+  Pools &operator=(Pools &&) = delete;
   ~Pools() { emulation::set_memory_pools(true); }
 };
 
@@ -25,9 +24,9 @@ std::unique_ptr<World> prepared(const Operation &operation) {
   return world;
 }
 
-std::string name_of(const ::testing::TestParamInfo<Operation> &info) { return info.param.name; }
+std::string name_of(const testing::TestParamInfo<Operation> &info) { return info.param.name; }
 
-class FailingCalls : public ::testing::TestWithParam<Operation> {};
+class FailingCalls : public testing::TestWithParam<Operation> {};
 
 TEST_P(FailingCalls, EachInTurn) {
   const Operation &operation = GetParam();
@@ -62,7 +61,7 @@ TEST_P(FailingCalls, EachInTurn) {
     EXPECT_EQ(emulation::take_last_error(), cudaSuccess) << "an error was left behind";
     if (status == GSC_OK) {  // a failure that is made up for, or one of tidying up
       EXPECT_TRUE(world->content() == want);
-      frees_all = failed.rfind("cuCtx", 0) != 0;  // without the context nothing can be freed
+      frees_all = !failed.starts_with("cuCtx");  // without the context nothing can be freed
     } else {
       const bool at_the_door = failed == "cudaGetDeviceCount";
       EXPECT_TRUE(is_error(status, at_the_door ? GSC_ERROR_UNAVAILABLE : GSC_ERROR_DEVICE, {failed.c_str()}));
@@ -87,9 +86,9 @@ TEST_P(FailingCalls, EachInTurn) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FailingCalls, ::testing::ValuesIn(operations().begin(), operations().end()), name_of);
+INSTANTIATE_TEST_SUITE_P(All, FailingCalls, testing::ValuesIn(operations().begin(), operations().end()), name_of);
 
-class Captures : public ::testing::TestWithParam<Operation> {};
+class Captures : public testing::TestWithParam<Operation> {};
 
 /// A function waits if _sync is in its name, and what waits is refused. A conditional node's body takes kernels, not
 /// memory.
@@ -116,8 +115,7 @@ TEST_P(Captures, OfOtherThreadsAreNotDisturbed) {
   if (std::string(operation.name) == "context_create_in_current") return;  // the thread has no context
   const Pools pools(operation.pools);
   const auto world = prepared(operation);
-  cudaStream_t captured = nullptr;
-  ASSERT_EQ(cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking), cudaSuccess);
+  const DeviceStream captured;
   const int64_t implicit_contexts = emulation::implicit_context_count();
   emulation::begin_capture(captured);
   std::thread([&] {
@@ -127,10 +125,9 @@ TEST_P(Captures, OfOtherThreadsAreNotDisturbed) {
   }).join();
   EXPECT_TRUE(emulation::end_capture(captured));
   EXPECT_EQ(emulation::implicit_context_count(), implicit_contexts) << "CUDA chose a context by itself";
-  cudaStreamDestroy(captured);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Captures, ::testing::ValuesIn(operations().begin(), operations().end()), name_of);
+INSTANTIATE_TEST_SUITE_P(All, Captures, testing::ValuesIn(operations().begin(), operations().end()), name_of);
 
 /// Fails call after call of `run`, from call `first` on, until it makes no more. `each` sees every failure; `again` is
 /// run before each.
@@ -155,9 +152,9 @@ void fail_in_turn(const std::function<void()> &again, const std::function<gsc_st
 
 /// Either all of a list's tensors are elsewhere or none, and the host agrees with the device.
 TEST(FailingCalls, AListThatIsNotPointedElsewhereStaysWhereItIs) {
-  const Context context = make_context(counted_options());
+  const Context context = make_counted_context();
   constexpr int kTensors = 1000;  // three launches
-  const auto bytes = static_cast<int64_t>(kTensors * sizeof(float));
+  const int64_t bytes = kTensors * sizeof(float);
   const DeviceBytes before(bytes), after(bytes);
   const auto fill = [&](const DeviceBytes &memory, float value) {
     const std::vector<float> values(kTensors, value);
@@ -197,7 +194,7 @@ TEST(FailingCalls, AListThatIsNotPointedElsewhereStaysWhereItIs) {
 
 /// Its first launches add up what the last one concludes.
 TEST(FailingCalls, AnUpdateOfManyListsChangesNoReport) {
-  const Context context = make_context(counted_options());
+  const Context context = make_counted_context();
   Twin twin(GSC_FP32, 1);
   twin.host().set(0, 1.0);
   twin.upload();
@@ -242,10 +239,8 @@ TEST(FailingCalls, AnUnscaleThatFailsAfterTheReducerLosesTheList) {
 TEST(FailingCalls, AHalfLoadedOptimizerWaitsForAnotherLoad) {
   World w;
   EXPECT_GSC_OK(w.training.step());
-  const auto save = [&] {
-    return gsc_optimizer_save_sync(w.optimizer, w.saved.data(), static_cast<int64_t>(w.saved.size()), nullptr);
-  };
-  const std::vector<unsigned char> want = w.saved;
+  const auto save = [&] { return gsc_optimizer_save_sync(w.optimizer, w.saved.data(), std::ssize(w.saved), nullptr); };
+  const Image want = w.saved;
   emulation::fail_call(12);
   EXPECT_GSC_ERROR(load_image(w.optimizer, want), GSC_ERROR_DEVICE, "writing to the device failed");
   emulation::fail_call(-1);
@@ -282,9 +277,9 @@ TEST(FailingCalls, OfDestruction) {
     EXPECT_EQ(emulation::current_context(), current);
     EXPECT_FALSE(emulation::is_capture_relaxed());
     EXPECT_EQ(emulation::take_last_error(), cudaSuccess);
-    EXPECT_EQ(host_blocks, before.host);
+    EXPECT_EQ(host_memory.live, before.host);
     EXPECT_EQ(emulation::reference_count(emulation::primary_context(0)), before.references);
-    if (failed.rfind("cuCtx", 0) != 0) {  // without the context nothing can be freed
+    if (!failed.starts_with("cuCtx")) {  // without the context nothing can be freed
       EXPECT_EQ(Inventory(), before);
     }
   }

@@ -7,15 +7,14 @@
 namespace gsc_test {
 namespace {
 
-constexpr Values kAllValues[] = {Values::kOrdinary, Values::kTiny,    Values::kHuge,
-                                 Values::kWithInf,  Values::kWithNan, Values::kZero};
+constexpr Values kAllValues[] = {kOrdinary, kTiny, kHuge, kWithInf, kWithNan, kZero};
 
 struct Case {
   int32_t dtype;
   int64_t offset;
 };
 
-class DeviceOps : public ::testing::TestWithParam<Case> {
+class DeviceOps : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     SKIP_WITHOUT_DEVICE();
@@ -43,7 +42,7 @@ class DeviceOps : public ::testing::TestWithParam<Case> {
 
 /// The norm of all tensors and those of each, with or without the latter.
 void expect_same_norms(const Contexts &contexts, Twins &twins, int32_t type, bool each) {
-  const auto n = static_cast<int64_t>(twins.size());
+  const auto n = std::ssize(twins);
   std::vector<double> norms(twins.size() + 1);
   const DeviceBytes out((n + 1) * 8);
   auto *words = reinterpret_cast<double *>(out.data());
@@ -67,7 +66,7 @@ TEST_P(DeviceOps, Norm) {
 TEST_P(DeviceOps, UnscaleCheck) {
   for (const float inverse : {0.25f, 3.0f, 0x1p-20f}) {
     for_all_values([&](Twins &twins, Values) {
-      const auto n = static_cast<int64_t>(twins.size());
+      const auto n = std::ssize(twins);
       TwinWord<float> found(0.0f);
       const TwinWord<float> factor(inverse);
       ASSERT_GSC_OK(
@@ -82,52 +81,43 @@ TEST_P(DeviceOps, UnscaleCheck) {
 TEST_P(DeviceOps, ScaleCastAxpbyZero) {
   for (const int32_t other : kAllDtypes) {
     for_all_values([&](Twins &twins, Values kind) {
-      const auto n = static_cast<int64_t>(twins.size());
+      const auto n = std::ssize(twins);
       Twins to;
       Random random(11);
       for (Twin &twin : twins) {
         to.emplace_back(other, twin.host().count(), 2);
         to.back().fill(kind, random);
       }
-      const auto compare = [&] {
+      const auto hx = host_tensors(twins), hy = host_tensors(to), dx = device_tensors(twins), dy = device_tensors(to);
+      const auto compare = [&](gsc_status on_host, gsc_status on_device) {
+        ASSERT_GSC_OK(on_host);
+        ASSERT_GSC_OK(on_device);
         for (const Twin &twin : to) EXPECT_TRUE(twin.same());
       };
-      const auto hx = host_tensors(twins);
-      const auto hy = host_tensors(to);
-      const auto dx = device_tensors(twins);
-      const auto dy = device_tensors(to);
-      ASSERT_GSC_OK(gsc_ops_axpby(contexts_->cpu, 0.3, hx.data(), -1.7, hy.data(), n, nullptr));
-      ASSERT_GSC_OK(gsc_ops_axpby(contexts_->device, 0.3, dx.data(), -1.7, dy.data(), n, nullptr));
-      compare();
-      ASSERT_GSC_OK(gsc_ops_axpby(contexts_->cpu, 0.3, hx.data(), 0.0, hy.data(), n, nullptr));
-      ASSERT_GSC_OK(gsc_ops_axpby(contexts_->device, 0.3, dx.data(), 0.0, dy.data(), n, nullptr));
-      compare();
-      ASSERT_GSC_OK(gsc_ops_cast(contexts_->cpu, hx.data(), hy.data(), n, nullptr));
-      ASSERT_GSC_OK(gsc_ops_cast(contexts_->device, dx.data(), dy.data(), n, nullptr));
-      compare();
+      for (const double b : {-1.7, 0.0}) {
+        compare(gsc_ops_axpby(contexts_->cpu, 0.3, hx.data(), b, hy.data(), n, nullptr),
+                gsc_ops_axpby(contexts_->device, 0.3, dx.data(), b, dy.data(), n, nullptr));
+      }
+      compare(gsc_ops_cast(contexts_->cpu, hx.data(), hy.data(), n, nullptr),
+              gsc_ops_cast(contexts_->device, dx.data(), dy.data(), n, nullptr));
       const TwinWord<float> factor(1.1f);
-      ASSERT_GSC_OK(gsc_ops_scale(contexts_->cpu, hx.data(), hy.data(), n, &factor.host, nullptr));
-      ASSERT_GSC_OK(gsc_ops_scale(contexts_->device, dx.data(), dy.data(), n, factor.device(), nullptr));
-      compare();
+      compare(gsc_ops_scale(contexts_->cpu, hx.data(), hy.data(), n, &factor.host, nullptr),
+              gsc_ops_scale(contexts_->device, dx.data(), dy.data(), n, factor.device(), nullptr));
     });
   }
 }
 
 TEST_P(DeviceOps, Diagnose) {
   for_all_values([&](Twins &twins, Values) {
-    const auto n = static_cast<int64_t>(twins.size());
-    const List host = make_list(contexts_->cpu, host_tensors(twins));
-    const List device = make_list(contexts_->device, device_tensors(twins));
-    std::vector<gsc_tensor_diagnosis> want(twins.size());
-    std::vector<gsc_tensor_diagnosis> got(twins.size());
-    std::vector<int64_t> want_bins(twins.size() * GSC_EXPONENT_BINS);
-    std::vector<int64_t> got_bins(twins.size() * GSC_EXPONENT_BINS, -1);
+    const auto n = std::ssize(twins);
+    const List host = make_list(contexts_->cpu, host_tensors(twins)),
+               device = make_list(contexts_->device, device_tensors(twins));
+    std::vector<gsc_tensor_diagnosis> want(twins.size()), got(twins.size());
+    std::vector<int64_t> want_bins(twins.size() * GSC_EXPONENT_BINS), got_bins(want_bins.size(), -1);
     ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(host, want.data(), want_bins.data(), n, nullptr));
     ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(device, got.data(), got_bins.data(), n, nullptr));
     EXPECT_EQ(got_bins, want_bins);
-    for (size_t i = 0; i < twins.size(); ++i) {
-      EXPECT_EQ(std::memcmp(&got[i], &want[i], sizeof got[i]), 0) << "tensor " << i;
-    }
+    for (size_t i = 0; i < twins.size(); ++i) EXPECT_TRUE(same_bytes(got[i], want[i])) << "tensor " << i;
     ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(device, got.data(), nullptr, n, nullptr));
     EXPECT_EQ(std::memcmp(got.data(), want.data(), sizeof got[0] * got.size()), 0);
   });
@@ -161,8 +151,8 @@ TEST_P(DeviceOps, CheckUnscaleAndClip) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DeviceOps,
-                         ::testing::Values(Case{GSC_FP16, 0}, Case{GSC_FP16, 3}, Case{GSC_BF16, 0}, Case{GSC_BF16, 1},
-                                           Case{GSC_FP32, 0}, Case{GSC_FP32, 1}, Case{GSC_FP64, 0}, Case{GSC_FP64, 1}),
+                         testing::Values(Case{GSC_FP16, 0}, Case{GSC_FP16, 3}, Case{GSC_BF16, 0}, Case{GSC_BF16, 1},
+                                         Case{GSC_FP32, 0}, Case{GSC_FP32, 1}, Case{GSC_FP64, 0}, Case{GSC_FP64, 1}),
                          [](const auto &info) {
                            return text(dtype_name(info.param.dtype), "_offset_", info.param.offset);
                          });
@@ -178,7 +168,7 @@ TEST(DeviceNorm, EveryMisalignment) {
       Twins twins;
       for (const int64_t count : {1, 8, 9, 511, 4096, 4099, 16384 + 263}) {
         twins.emplace_back(dtype, count, offset);
-        twins.back().fill(Values::kOrdinary, random);
+        twins.back().fill(kOrdinary, random);
       }
       expect_same_norms(contexts, twins, GSC_NORM_L2, true);
     }
@@ -193,7 +183,7 @@ TEST(DeviceNorm, ManyRounds) {
   Random random(13);
   for (int i = 0; i < 40; ++i) {
     twins.emplace_back(GSC_FP32, 16384);
-    twins.back().fill(Values::kOrdinary, random);
+    twins.back().fill(kOrdinary, random);
   }
   for (const unsigned order : {0U, 1U, 2U}) {
     set_order(order);
@@ -209,7 +199,7 @@ TEST(DeviceConversion, IsTheCpus) {
   const auto expect_same = [&](int32_t from, int32_t weight, int32_t to) {
     for (const int64_t count : {0, 1, 31, 32, 33, 1000, 20000}) {
       SCOPED_TRACE(text("dtypes ", from, " to ", to, ", ", count, " elements"));
-      set_order(static_cast<unsigned>(count % 3));
+      set_order(count % 3);
       StateTwin src(from, count, &random), weights(weight != 0 ? weight : GSC_FP16, count, &random),
           dst(to, count, &random);
       gsc_tensor t[3] = {src.host_tensor(), weights.host_tensor(), dst.host_tensor()};

@@ -6,28 +6,23 @@
 #include <cstdlib>
 #include <string>
 
-#include "tests/cuda/twin.h"
+#include "tests/cuda/operations.h"
 
 namespace gsc_test {
 namespace {
-
-namespace emulation = gsc::cuda::emulation;
 
 /// Makes a runtime call fail for as long as it lives.
 class Failing {
  public:
   Failing(const char *call, cudaError_t error) { emulation::fail_always(call, error); }
-  Failing(const Failing &) = delete;
-  Failing &operator=(const Failing &) = delete;
+  Failing &operator=(Failing &&) = delete;
   ~Failing() { emulation::fail_always("", cudaSuccess); }
 };
 
 /// The error of opening a context on device 0. It must fail, and leak no CUDA context, memory or object.
 std::string refusal(const char *call, cudaError_t error) {
-  const int64_t bytes = emulation::bytes_in_use(), objects = emulation::objects_in_use();
-  const int references = emulation::reference_count(emulation::primary_context(0));
-  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.device_type = GSC_DEVICE_CUDA;
+  const Inventory before;
+  const gsc_context_options options = cuda_options();
   gsc_context *context = nullptr;
   {
     const Failing failing(call, error);
@@ -35,9 +30,7 @@ std::string refusal(const char *call, cudaError_t error) {
   }
   const std::string message = gsc_error_get_message();
   EXPECT_EQ(context, nullptr);
-  EXPECT_EQ(emulation::bytes_in_use(), bytes);
-  EXPECT_EQ(emulation::objects_in_use(), objects);
-  EXPECT_EQ(emulation::reference_count(emulation::primary_context(0)), references);
+  EXPECT_EQ(Inventory(), before);
   EXPECT_NE(make_cuda_context(0).get(), nullptr) << "without the failure";
   return message;
 }
@@ -66,20 +59,18 @@ TEST(Requirements, ADeviceThatThereIsNoCodeFor) {
 TEST(RequirementsDeathTest, ADriverThatLacksAFunction) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto open = [] {
-    gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-    options.device_type = GSC_DEVICE_CUDA;
+    const gsc_context_options options = cuda_options();
     gsc_context *context = nullptr;
     const Failing failing("cudaGetDriverEntryPoint", cudaErrorCallRequiresNewerDriver);
     const gsc_status status = gsc_context_create(&options, &context);
     std::fputs(gsc_error_get_message(), stderr);
     std::exit(status == GSC_ERROR_UNAVAILABLE && context == nullptr ? 0 : 1);
   };
-  EXPECT_EXIT(open(), ::testing::ExitedWithCode(0), "cudaGetDriverEntryPoint.*needs NVIDIA's driver");
+  EXPECT_EXIT(open(), testing::ExitedWithCode(0), "cudaGetDriverEntryPoint.*needs NVIDIA's driver");
 }
 
 TEST(Requirements, ADeviceOutOfMemoryIsNotADriverTooOld) {
-  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.device_type = GSC_DEVICE_CUDA;
+  const gsc_context_options options = cuda_options();
   gsc_context *context = nullptr;
   const Failing failing("cudaFuncGetAttributes", cudaErrorMemoryAllocation);
   EXPECT_EQ(gsc_context_create(&options, &context), GSC_ERROR_OUT_OF_MEMORY);

@@ -22,7 +22,7 @@ struct Shape {
   int64_t misaligned;
 };
 
-class Shapes : public ::testing::TestWithParam<Shape> {};
+class Shapes : public testing::TestWithParam<Shape> {};
 
 gsc_optimizer_options options_of(int32_t kind = GSC_ADAMW, int32_t state_format = GSC_STATE_FULL) {
   gsc_optimizer_options options = optimizer_options(kind);
@@ -56,23 +56,23 @@ TEST_P(Shapes, SameBits) {
   for (int i = 0; i < shape.tensors; ++i) {
     const int64_t n = 1 + random.below(shape.largest);
     params.emplace_back(shape.param_dtype, n, shape.misaligned);
-    params.back().fill(Values::kOrdinary, random);
+    params.back().fill(kOrdinary, random);
     grads.emplace_back(shape.grad_dtype, n, shape.misaligned);
     if (shape.copy_dtype != 0) copies.emplace_back(shape.copy_dtype, n, shape.misaligned);
   }
   step_twice(params, grads, copies, [&](Twins &all, int step) {
-    for (Twin &g : all) g.fill(Values::kOrdinary, random);
-    if (step == 1) all[all.size() / 2].fill(Values::kWithInf, random);
+    for (Twin &g : all) g.fill(kOrdinary, random);
+    if (step == 1) all[all.size() / 2].fill(kWithInf, random);
   });
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Shapes,
-                         ::testing::Values(Shape{"tiny_fp16", GSC_FP16, GSC_FP32, GSC_FP16, 3000, 100, 0},
-                                           Shape{"tiny_fp32_misaligned", GSC_FP32, GSC_FP32, 0, 3000, 64, 1},
-                                           Shape{"small_bf16", GSC_BF16, GSC_FP32, GSC_BF16, 500, 3000, 0},
-                                           Shape{"middle_fp16_misaligned", GSC_FP16, GSC_FP32, 0, 60, 40000, 1},
-                                           Shape{"large_fp32", GSC_FP32, GSC_FP32, 0, 6, 200000, 0},
-                                           Shape{"mixed_fp64", GSC_FP64, GSC_FP64, GSC_FP16, 300, 5000, 0}),
+                         testing::Values(Shape{"tiny_fp16", GSC_FP16, GSC_FP32, GSC_FP16, 3000, 100, 0},
+                                         Shape{"tiny_fp32_misaligned", GSC_FP32, GSC_FP32, 0, 3000, 64, 1},
+                                         Shape{"small_bf16", GSC_BF16, GSC_FP32, GSC_BF16, 500, 3000, 0},
+                                         Shape{"middle_fp16_misaligned", GSC_FP16, GSC_FP32, 0, 60, 40000, 1},
+                                         Shape{"large_fp32", GSC_FP32, GSC_FP32, 0, 6, 200000, 0},
+                                         Shape{"mixed_fp64", GSC_FP64, GSC_FP64, GSC_FP16, 300, 5000, 0}),
                          [](const auto &info) { return info.param.name; });
 
 /// One-warp teams, and all blocks at the ticket at once: the last one must not join before the slowest warp of every
@@ -84,7 +84,7 @@ TEST(Ticket, WaitsForEveryWarp) {
   Random random(23);
   for (int i = 0; i < 64; ++i) {
     grads.emplace_back(GSC_FP32, 1 + i % 7);
-    grads.back().fill(Values::kOrdinary, random);
+    grads.back().fill(kOrdinary, random);
   }
   const List host = make_list(contexts.cpu, host_tensors(grads)),
              device = make_list(contexts.device, device_tensors(grads));
@@ -110,14 +110,14 @@ class Steps {
   Steps(const Contexts &contexts, const std::vector<int64_t> &sizes, int32_t kind, int64_t misaligned, uint64_t seed,
         int32_t state_format = GSC_STATE_FULL)
       : random_(seed), tensors_(place(sizes, misaligned)), params_(GSC_FP32, end()), grads_(GSC_FP16, end()) {
-    params_.fill(Values::kOrdinary, random_);
+    params_.fill(kOrdinary, random_);
     const gsc_optimizer_options options = options_of(kind, state_format);
     host_ = std::make_unique<Side>(contexts.cpu, options, parts(params_.host_tensor()), parts(grads_.host_tensor()));
     device_ =
         std::make_unique<Side>(contexts.device, options, parts(params_.device_tensor()), parts(grads_.device_tensor()));
   }
   void run(bool unscale, bool overflow) {
-    grads_.fill(Values::kOrdinary, random_);
+    grads_.fill(kOrdinary, random_);
     if (overflow) {
       grads_.host().set(tensors_[tensors_.size() / 2].first, kNan);
       grads_.upload();
@@ -162,7 +162,7 @@ class Steps {
 };
 
 /// Forces one team size for all launches, whatever the backend would choose, and for larger ones parts of chunks.
-class Teams : public ::testing::TestWithParam<std::tuple<int, int32_t, int32_t>> {
+class Teams : public testing::TestWithParam<std::tuple<int, int32_t, int32_t>> {
  protected:
   void SetUp() override {
     const int warps = std::get<0>(GetParam());
@@ -198,8 +198,8 @@ TEST_P(Teams, SameBitsInSeveralRounds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Teams,
-                         ::testing::Combine(::testing::Values(1, 2, 4, 8), ::testing::Values(GSC_ADAMW, GSC_LAMB),
-                                            ::testing::Values(GSC_STATE_FULL, GSC_STATE_BITS8)),
+                         testing::Combine(testing::Values(1, 2, 4, 8), testing::Values(GSC_ADAMW, GSC_LAMB),
+                                          testing::Values(GSC_STATE_FULL, GSC_STATE_BITS8)),
                          [](const auto &info) {
                            return std::to_string(std::get<0>(info.param)) +
                                   (std::get<1>(info.param) == GSC_LAMB ? "_lamb" : "_adamw") +
@@ -238,7 +238,7 @@ void fill_bits(Twin &twin, Random &random) {
   twin.upload();
 }
 
-class RandomBits : public ::testing::TestWithParam<int32_t> {};
+class RandomBits : public testing::TestWithParam<int32_t> {};
 
 /// Thousands of small tensors and some large ones, of random bits: two steps, the second on the results of the first.
 TEST_P(RandomBits, SameBits) {
@@ -249,7 +249,7 @@ TEST_P(RandomBits, SameBits) {
   constexpr int64_t kElements = 100'000'000;
 #endif
   Twins params, grads, copies;
-  Random random(static_cast<uint64_t>(GetParam()));
+  Random random(GetParam());
   for (int64_t left = kElements; left > 0; left -= params.back().host().count()) {
     // Nine in ten are small, and hold a small part of the elements.
     const int64_t most = random.below(10) != 0 ? 300 : std::max<int64_t>(kElements / 30, 1000);
@@ -265,7 +265,7 @@ TEST_P(RandomBits, SameBits) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(All, RandomBits, ::testing::Values(GSC_FP16, GSC_BF16, GSC_FP32),
+INSTANTIATE_TEST_SUITE_P(All, RandomBits, testing::Values(GSC_FP16, GSC_BF16, GSC_FP32),
                          [](const auto &info) { return dtype_name(info.param); });
 
 }  // namespace

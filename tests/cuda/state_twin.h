@@ -17,18 +17,16 @@ class StateTwin {
         count_(count),
         begin_(offset * gsc::dtype_bytes(dtype)),
         scales_at_((begin_ + count * gsc::dtype_bytes(dtype) + 63) & ~int64_t{63}),
-        bytes_(static_cast<size_t>(scales_at_ + 2 * gsc::state_groups(count))),
-        memory_(static_cast<int64_t>(bytes_.size())) {
+        bytes_(scales_at_ + 2 * gsc::state_groups(count)),
+        memory_(std::ssize(bytes_)) {
     if (random != nullptr) {
-      for (unsigned char &b : bytes_) b = static_cast<unsigned char>(random->below(256));
+      for (unsigned char &b : bytes_) b = random->below(256);
       // Of fp32, half of the groups with magnitudes that share a scale.
       for (int64_t i = 0; dtype == GSC_FP32 && i < count; ++i) {
-        if (i / 32 % 2 == 0) {
-          bytes_[begin_ + 4 * i + 3] = static_cast<unsigned char>(0x3d + random->below(3));
-        }
+        if (i / 32 % 2 == 0) bytes_[begin_ + 4 * i + 3] = 0x3d + random->below(3);
       }
     }
-    copy_to_device(memory_.data(), bytes_.data(), static_cast<int64_t>(bytes_.size()));
+    copy_to_device(memory_.data(), bytes_.data(), std::ssize(bytes_));
   }
   gsc_tensor host_tensor() { return at(reinterpret_cast<char *>(bytes_.data())); }
   gsc_tensor device_tensor() const { return at(memory_.data()); }
@@ -36,7 +34,7 @@ class StateTwin {
   /// Whether both have the same bytes, or NaN where they do not.
   ::testing::AssertionResult same(const Context &cpu) {
     StateTwin copy(dtype_, count_, nullptr, begin_ / gsc::dtype_bytes(dtype_));
-    copy_to_host(copy.bytes_.data(), memory_.data(), static_cast<int64_t>(bytes_.size()));
+    copy_to_host(copy.bytes_.data(), memory_.data(), std::ssize(bytes_));
     if (copy.bytes_ == bytes_) return ::testing::AssertionSuccess();
     if (gsc::is_remainder(dtype_)) return ::testing::AssertionFailure() << "remainders differ";
     std::vector<float> values[2];
@@ -46,9 +44,9 @@ class StateTwin {
       const gsc_tensor from = twin->host_tensor(), to = GSC_TENSOR_INIT(x.data(), count_, GSC_FP32);
       EXPECT_GSC_OK(gsc_ops_convert_state(cpu, &from, nullptr, &to, 1, nullptr));
     }
-    const size_t size = static_cast<size_t>(gsc::dtype_bytes(dtype_)), begin = static_cast<size_t>(begin_);
-    for (size_t i = 0; i < static_cast<size_t>(count_); ++i) {
-      const bool alike = std::memcmp(&bytes_[begin + i * size], &copy.bytes_[begin + i * size], size) == 0;
+    const int64_t size = gsc::dtype_bytes(dtype_);
+    for (int64_t i = 0; i < count_; ++i) {
+      const bool alike = std::memcmp(&bytes_[begin_ + i * size], &copy.bytes_[begin_ + i * size], size) == 0;
       if (alike || (std::isnan(values[0][i]) && std::isnan(values[1][i]))) continue;
       return ::testing::AssertionFailure()
              << "element " << i << ": host " << values[0][i] << ", device " << values[1][i];
@@ -71,7 +69,7 @@ class StateTwin {
   }
   int32_t dtype_;
   int64_t count_, begin_, scales_at_;
-  std::vector<unsigned char> bytes_;
+  Image bytes_;
   DeviceBytes memory_;
 };
 

@@ -21,7 +21,7 @@ struct StepCase {
   int groups = 1;
   bool clip_norm = false;
   double clip_value = 0.0;  ///< 0: none
-  Values params = Values::kOrdinary;
+  Values params = kOrdinary;
   int32_t state_format = GSC_STATE_FULL;
   int32_t master_format = GSC_MASTER_NONE;
   double ema_decay = 0.0;
@@ -72,7 +72,7 @@ struct Pair {
                                     device_tensors(copies));
     for (int group = 1; group < c.groups; ++group) {
       const gsc_optimizer_options others = options_of(c, group);
-      const auto tensors = static_cast<int>(params.size());
+      const int tensors = params.size();
       for (const Side *side : {host.get(), device.get()}) {
         EXPECT_GSC_OK(
             gsc_optimizer_add_group(side->optimizer, group % tensors, group < tensors ? 1 : 0, &others, nullptr));
@@ -80,7 +80,7 @@ struct Pair {
     }
   }
   void fill_grads() {
-    for (Twin &grad : grads) grad.fill(Values::kOrdinary, random);
+    for (Twin &grad : grads) grad.fill(kOrdinary, random);
   }
   /// On the device, in slices of so many bytes if that is not 0.
   void step_and_compare(int64_t slice_bytes = 0) {
@@ -112,7 +112,7 @@ struct Pair {
       EXPECT_GSC_OK(gsc_scaler_step_and_update(side.scaler, side.optimizer, nullptr));
       return;
     }
-    for (int64_t left = 1; left > 0 && !::testing::Test::HasFailure();) {
+    for (int64_t left = 1; left > 0 && !testing::Test::HasFailure();) {
       EXPECT_GSC_OK(gsc_scaler_step_slice(side.scaler, side.optimizer, slice_bytes, &left, nullptr));
     }
     EXPECT_GSC_OK(gsc_scaler_update(side.scaler, nullptr));
@@ -124,24 +124,23 @@ struct Pair {
   }
 };
 
-class DeviceStep : public ::testing::TestWithParam<StepCase> {};
+class DeviceStep : public testing::TestWithParam<StepCase> {};
 
 TEST_P(DeviceStep, SameBits) {
   SKIP_WITHOUT_DEVICE();
   Pair pair(GetParam());
   for (int step = 0; step < 4; ++step) {
     SCOPED_TRACE(step);
-    set_order(static_cast<unsigned>(step));
+    set_order(step);
     pair.fill_grads();
-    if (step == 2) pair.grads[6].fill(Values::kWithNan, pair.random);
+    if (step == 2) pair.grads[6].fill(kWithNan, pair.random);
     pair.step_and_compare();
     if (HasFailure()) return;
   }
   set_order(0);
   EXPECT_EQ(applied_steps(pair.device->optimizer), 3);
   EXPECT_EQ(skipped_steps(pair.device->optimizer), 1);
-  gsc_history_entry want[4];
-  gsc_history_entry got[4];
+  gsc_history_entry want[4], got[4];
   int64_t count = 0;
   ASSERT_GSC_OK(gsc_scaler_get_history_sync(pair.host->scaler, want, 4, &count, nullptr));
   ASSERT_GSC_OK(gsc_scaler_get_history_sync(pair.device->scaler, got, 4, &count, nullptr));
@@ -160,7 +159,7 @@ TEST_P(DeviceStep, SameBitsInSlices) {
   for (int step = 0; step < 3; ++step) {
     SCOPED_TRACE(step);
     pair.fill_grads();
-    if (step == 0) pair.grads[6].fill(Values::kWithNan, pair.random);
+    if (step == 0) pair.grads[6].fill(kWithNan, pair.random);
     pair.step_and_compare(400000);
     if (HasFailure()) return;
   }
@@ -172,18 +171,18 @@ TEST_P(DeviceStep, SameBitsWithAbsentTensorsAndAverages) {
   SKIP_WITHOUT_DEVICE();
   StepCase averaging = GetParam();
   averaging.ema_decay = 0.75;
-  averaging.params = Values::kOrdinary;  // the average of a NaN may have other bits on a device
+  averaging.params = kOrdinary;  // the average of a NaN may have other bits on a device
   Pair pair(averaging);
-  const auto count = static_cast<int64_t>(pair.grads.size());
+  const auto count = std::ssize(pair.grads);
   for (int step = 0; step < 7; ++step) {
     SCOPED_TRACE(step);
-    set_order(static_cast<unsigned>(step));
+    set_order(step);
     pair.fill_grads();
-    if (step == 3) pair.grads[6].fill(Values::kWithNan, pair.random);
+    if (step == 3) pair.grads[6].fill(kWithNan, pair.random);
     std::vector<uint8_t> mask(pair.grads.size(), step == 5 ? 0 : 1);
     for (size_t i = 0; i < mask.size(); ++i) {
       if (step < 5 && i != 6 && pair.random.below(3) == 0) mask[i] = 0;
-      if (mask[i] == 0 && i != 9) pair.grads[i].fill(Values::kWithInf, pair.random);  // which is not read
+      if (mask[i] == 0 && i != 9) pair.grads[i].fill(kWithInf, pair.random);  // which is not read
     }
     for (const auto &[side, is_host] : {std::pair(pair.host.get(), true), std::pair(pair.device.get(), false)}) {
       std::vector<void *> data;
@@ -234,9 +233,9 @@ TEST(DeviceFormats, ListsOfTheCallersMayMixThem) {
     std::vector<gsc_tensor> host_state[2], device_state[2];
     Random random(11);
     for (const Row &row : rows) {
-      const int64_t i = static_cast<int64_t>(p.size());
+      const int64_t i = std::ssize(p);
       p.emplace_back(row.param, row.count);
-      p.back().fill(Values::kOrdinary, random);
+      p.back().fill(kOrdinary, random);
       g.emplace_back(i % 2 == 0 ? GSC_FP32 : GSC_FP16, row.count);
       for (int s = 0; s < 2; ++s) state[s].emplace_back(row.slots[s], row.count, nullptr, i % 3);  // some misaligned
     }
@@ -259,8 +258,8 @@ TEST(DeviceFormats, ListsOfTheCallersMayMixThem) {
              make_list(contexts.device, device_state[1]))};
     for (int step = 0; step < 4; ++step) {
       SCOPED_TRACE(text("kind ", kind, " step ", step));
-      set_order(static_cast<unsigned>(step));
-      for (Twin &grad : g) grad.fill(Values::kOrdinary, random);
+      set_order(step);
+      for (Twin &grad : g) grad.fill(kOrdinary, random);
       for (const Optimizer &optimizer : optimizers) {
         ASSERT_GSC_OK(gsc_optimizer_step(optimizer, nullptr));
         EXPECT_EQ(applied_steps(optimizer), step + 1);
@@ -287,10 +286,10 @@ TEST(DeviceStep, EvaluatesAsTheCpuDoes) {
                  .groups = 3,
                  .master_format = master});
       for (int step = 0; step < 4; ++step) {
-        set_order(static_cast<unsigned>(step));
+        set_order(step);
         pair.fill_grads();
         pair.step_and_compare();
-        if (::testing::Test::HasFailure()) return;
+        if (testing::Test::HasFailure()) return;
         if (step % 2 == 0) continue;
         for (const int32_t evaluating : {1, 0}) {
           for (const auto *side : {&pair.host, &pair.device}) {
@@ -320,7 +319,7 @@ TEST(DeviceFormats, CheckpointsLoadAsOnTheCpu) {
     const auto source = pair_of(from, GSC_MASTER_SPLIT16);
     source->fill_grads();
     source->step_and_compare();
-    const std::vector<unsigned char> image = saved_image(source->device->optimizer);
+    const Image image = saved_image(source->device->optimizer);
     for (const int32_t to : {GSC_STATE_FULL, GSC_STATE_BITS16, GSC_STATE_BITS8}) {
       SCOPED_TRACE(text("state ", from, " into ", to));
       const auto target = pair_of(to, GSC_MASTER_SPLIT8);
@@ -375,13 +374,13 @@ TEST(DeviceFormats, EveryFormulaWithEveryFormatOfStateAndMasters) {
           c.ema_decay = number % 2 == 0 ? 0.75 : 0.0;
           Pair pair(c, counts);
           for (int step = 0; step < 3; ++step) {
-            set_order(static_cast<unsigned>(step));
+            set_order(step);
             pair.fill_grads();
-            if (step == 1) pair.grads[2].fill(Values::kWithInf, pair.random);
+            if (step == 1) pair.grads[2].fill(kWithInf, pair.random);
             pair.step_and_compare();
           }
           set_order(0);
-          if (::testing::Test::HasFailure()) return;
+          if (testing::Test::HasFailure()) return;
           EXPECT_EQ(applied_steps(pair.device->optimizer), 2);
         }
       }
@@ -393,9 +392,7 @@ TEST(DeviceFormats, EveryFormulaWithEveryFormatOfStateAndMasters) {
 std::vector<StepCase> random_cases() {
   std::vector<StepCase> cases = formula_cases();
   Random random(29);
-  const auto pick = [&](const std::vector<int32_t> &choices) {
-    return choices[static_cast<size_t>(random.below(static_cast<int64_t>(choices.size())))];
-  };
+  const auto pick = [&](const std::vector<int32_t> &choices) { return choices[random.below(std::ssize(choices))]; };
   for (StepCase &c : cases) {
     const bool has_codes = random.below(2) == 0;
     c.master_format = has_codes ? pick({GSC_MASTER_NONE, GSC_MASTER_SPLIT16, GSC_MASTER_SPLIT8, GSC_MASTER_STOCHASTIC})
@@ -405,8 +402,7 @@ std::vector<StepCase> random_cases() {
     c.grad_dtype = pick(kAllDtypes);
     const bool splits = c.master_format == GSC_MASTER_SPLIT16 || c.master_format == GSC_MASTER_SPLIT8;
     c.copy_dtype = splits ? 0 : pick({0, GSC_FP16, GSC_BF16, GSC_FP32, GSC_FP64});
-    c.flags |= static_cast<uint32_t>(
-        pick({0, GSC_OPTIMIZER_ZERO_GRADS, GSC_OPTIMIZER_WRITE_GRADS, GSC_OPTIMIZER_COUNT_UNCHANGED}));
+    c.flags |= pick({0, GSC_OPTIMIZER_ZERO_GRADS, GSC_OPTIMIZER_WRITE_GRADS, GSC_OPTIMIZER_COUNT_UNCHANGED});
     if (random.below(3) == 0) c.flags |= GSC_OPTIMIZER_MAXIMIZE;
     c.offset = pick({0, 1, 3});
     c.groups = pick({1, 3, 18});
@@ -414,7 +410,7 @@ std::vector<StepCase> random_cases() {
     c.clip_value = random.below(3) == 0 ? 0.0003 : 0.0;
     // A NaN that reaches the state may have other bits on a device.
     const bool keeps_nan_out = c.kind == GSC_LAMB || c.kind == GSC_LION;
-    if (keeps_nan_out && (c.flags & GSC_OPTIMIZER_COUNT_UNCHANGED) == 0) c.params = Values::kWithNan;
+    if (keeps_nan_out && (c.flags & GSC_OPTIMIZER_COUNT_UNCHANGED) == 0) c.params = kWithNan;
   }
   return cases;
 }
@@ -465,10 +461,10 @@ std::vector<StepCase> step_cases() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, DeviceStep, ::testing::ValuesIn(step_cases()),
-                         [](const auto &info) { return std::string(info.param.name); });
-INSTANTIATE_TEST_SUITE_P(Random, DeviceStep, ::testing::ValuesIn(random_cases()),
-                         [](const auto &info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(All, DeviceStep, testing::ValuesIn(step_cases()),
+                         [](const auto &info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Random, DeviceStep, testing::ValuesIn(random_cases()),
+                         [](const auto &info) { return info.param.name; });
 
 }  // namespace
 }  // namespace gsc_test

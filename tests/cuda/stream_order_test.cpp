@@ -11,11 +11,17 @@
 namespace gsc_test {
 namespace {
 
+gsc_report *pinned_report() {
+  auto *const report = static_cast<gsc_report *>(emulation::allocate_pinned(sizeof(gsc_report)));
+  *report = with_size<gsc_report>();
+  return report;
+}
+
 TEST(StreamOrder, OneStreamWaitsForNothing) {
   const Context context = make_cuda_context(0);
   const Training training(context);
   const DeviceStream stream(0);
-  for (const gsc_stream one : {gsc_stream{nullptr}, gsc_stream{stream.get()}}) {
+  for (const gsc_stream one : {gsc_stream{nullptr}, gsc_stream{stream}}) {
     ASSERT_GSC_OK(training.step(one));
     const int64_t before = emulation::event_wait_count();
     for (int i = 0; i < 3; ++i) {
@@ -39,9 +45,9 @@ class World {
       for (int i = 0; i < 3; ++i) streams_.back().push_back(std::make_unique<DeviceStream>(device));
     }
     for (int i = 0; i < 4; ++i) add_list(kDevices);
-    for (std::size_t home = 0; home < 2; ++home) {
+    for (size_t home = 0; home < 2; ++home) {
       gsc_scaler_options options = scaler_options(1024.0F, 2);
-      options.hysteresis = 1 + static_cast<int32_t>(random_.below(2));
+      options.hysteresis = 1 + random_.below(2);
       scalers_.push_back({home, make_scaler(cpu_[home], options), make_scaler(cuda_[home], options)});
     }
   }
@@ -49,7 +55,7 @@ class World {
   /// Calls at random, with the device as lazy as it can be.
   void run(int calls) {
     emulation::set_lazy_streams(true);
-    for (int i = 0; i < calls && !::testing::Test::HasFailure(); ++i) call();
+    for (int i = 0; i < calls && !testing::Test::HasFailure(); ++i) call();
     emulation::set_lazy_streams(false);  // all that is left is done
   }
 
@@ -66,7 +72,7 @@ class World {
  private:
   template <typename T>
   struct Pair {
-    std::size_t home;  ///< its context
+    size_t home;  ///< its context
     T cpu, cuda;
   };
   /// Parameters, in one of two places, and their optimizer.
@@ -77,25 +83,25 @@ class World {
   };
   /// Gradients, which two optimizers use.
   struct Member {
-    std::size_t home;
+    size_t home;
     Twin g;
     List cpu, cuda;
     std::deque<Side> sides;
   };
 
   void add_list(const int *devices) {
-    const auto home = static_cast<std::size_t>(random_.below(3));
+    const size_t home = random_.below(3);
     const OnDevice current(devices[home]);
     const int64_t count = 1 + random_.below(3000);
     lists_.push_back({home, Twin(GSC_FP16, count), nullptr, nullptr, {}});
     Member &list = lists_.back();
-    list.g.fill(Values::kOrdinary, random_);
+    list.g.fill(kOrdinary, random_);
     list.cpu = make_list(cpu_[home], {list.g.host_tensor()});
     list.cuda = make_list(cuda_[home], {list.g.device_tensor()});
     for (const int32_t kind : {GSC_SGD, GSC_ADAMW}) {
       list.sides.push_back({Twin(GSC_FP32, count), Twin(GSC_FP32, count), nullptr, nullptr, nullptr, nullptr});
       Side &side = list.sides.back();
-      for (Twin *params : {&side.p, &side.other}) params->fill(Values::kOrdinary, random_);
+      for (Twin *params : {&side.p, &side.other}) params->fill(kOrdinary, random_);
       side.host_params = make_list(cpu_[home], {side.p.host_tensor()});
       side.params = make_list(cuda_[home], {side.p.device_tensor()});
       side.cpu = make_optimizer(cpu_[home], optimizer_options(kind), side.host_params, list.cpu);
@@ -104,29 +110,23 @@ class World {
   }
 
   /// One of a context's streams, the default one among them.
-  gsc_stream stream_of(std::size_t home) {
+  gsc_stream stream_of(size_t home) {
     const auto &streams = streams_[home];
-    const int64_t i = random_.below(static_cast<int64_t>(streams.size()) + 1);
+    const int64_t i = random_.below(std::ssize(streams) + 1);
     return i == 0 ? nullptr : streams[i - 1]->get();
   }
 
   /// New gradients, once all work is done: the caller's buffers are the caller's to order.
   void refill(Member &list) {
     emulation::set_lazy_streams(true);  // does all that is left
-    constexpr Values kValues[] = {Values::kOrdinary, Values::kWithInf, Values::kWithNan};
+    constexpr Values kValues[] = {kOrdinary, kWithInf, kWithNan};
     list.g.fill(kValues[random_.below(3)], random_);
-  }
-
-  static gsc_report *pinned_report() {
-    auto *const report = static_cast<gsc_report *>(emulation::allocate_pinned(sizeof(gsc_report)));
-    *report = with_size<gsc_report>();
-    return report;
   }
 
   /// A call on both, which must take or refuse it alike.
   void call() {
     const Pair<Scaler> &scaler = scalers_[random_.below(2)];
-    Member &list = lists_[random_.below(static_cast<int64_t>(lists_.size()))];
+    Member &list = lists_[random_.below(std::ssize(lists_))];
     const Side &side = list.sides[random_.below(2)];
     gsc_scaler *const s[] = {scaler.cpu, scaler.cuda};
     gsc_tensor_list *const l[] = {list.cpu, list.cuda}, *const params[] = {side.host_params, side.params};
@@ -145,33 +145,32 @@ class World {
       gsc_stream stream;
       std::function<gsc_status(int i, gsc_stream at)> make;
     } calls[] = {
-        {"check", at_list, [&](int i, gsc_stream at) { return gsc_scaler_check(s[i], l[i], at); }},
-        {"unscale", at_list, [&](int i, gsc_stream at) { return gsc_scaler_unscale(s[i], l[i], at); }},
+        {"check", at_list, [&](int i, auto at) { return gsc_scaler_check(s[i], l[i], at); }},
+        {"unscale", at_list, [&](int i, auto at) { return gsc_scaler_unscale(s[i], l[i], at); }},
         {"clip_grad_norm", at_list,
-         [&](int i, gsc_stream at) { return gsc_scaler_clip_grad_norm(s[i], l[i], number, GSC_NORM_L2, at); }},
+         [&](int i, auto at) { return gsc_scaler_clip_grad_norm(s[i], l[i], number, GSC_NORM_L2, at); }},
         {"clip_grad_value", at_list,
-         [&](int i, gsc_stream at) { return gsc_scaler_clip_grad_value(s[i], l[i], number, at); }},
-        {"step_and_update", at_list, [&](int i, gsc_stream at) { return gsc_scaler_step_and_update(s[i], o[i], at); }},
-        {"step", at_list, [&](int i, gsc_stream at) { return gsc_scaler_step(s[i], o[i], at); }},
-        {"update", at_scaler, [&](int i, gsc_stream at) { return gsc_scaler_update(s[i], at); }},
-        {"set_scale", at_scaler, [&](int i, gsc_stream at) { return gsc_scaler_set_scale(s[i], 1024.0F, at); }},
+         [&](int i, auto at) { return gsc_scaler_clip_grad_value(s[i], l[i], number, at); }},
+        {"step_and_update", at_list, [&](int i, auto at) { return gsc_scaler_step_and_update(s[i], o[i], at); }},
+        {"step", at_list, [&](int i, auto at) { return gsc_scaler_step(s[i], o[i], at); }},
+        {"update", at_scaler, [&](int i, auto at) { return gsc_scaler_update(s[i], at); }},
+        {"set_scale", at_scaler, [&](int i, auto at) { return gsc_scaler_set_scale(s[i], 1024.0F, at); }},
         {"discard", nullptr, [&](int i, gsc_stream) { return gsc_scaler_discard(s[i], l[i]); }},
-        {"set_lr", at_list, [&](int i, gsc_stream at) { return gsc_optimizer_set_lr(o[i], 0, number, at); }},
-        {"optimizer_step", at_list, [&](int i, gsc_stream at) { return gsc_optimizer_step(o[i], at); }},
+        {"set_lr", at_list, [&](int i, auto at) { return gsc_optimizer_set_lr(o[i], 0, number, at); }},
+        {"optimizer_step", at_list, [&](int i, auto at) { return gsc_optimizer_step(o[i], at); }},
         {"set_pointers", at_list,
-         [&](int i, gsc_stream at) { return gsc_tensor_list_set_pointers(params[i], &addresses[i], 1, at); }},
-        {"get_scale_sync", at_scaler,
-         [&](int i, gsc_stream at) { return gsc_scaler_get_scale_sync(s[i], &scale[i], at); }},
+         [&](int i, auto at) { return gsc_tensor_list_set_pointers(params[i], &addresses[i], 1, at); }},
+        {"get_scale_sync", at_scaler, [&](int i, auto at) { return gsc_scaler_get_scale_sync(s[i], &scale[i], at); }},
         {"get_report_sync", at_scaler,
-         [&](int i, gsc_stream at) { return gsc_scaler_get_report_sync(s[i], l[i], &read[i], at); }},
+         [&](int i, auto at) { return gsc_scaler_get_report_sync(s[i], l[i], &read[i], at); }},
         {"read_report_async", at_scaler,
          [&](int i, gsc_stream at) {
            return gsc_scaler_read_report_async(s[i], l[i], i == 0 ? &sent : (received = pinned_report()), at);
          }},
         {"get_steps_sync", at_list,
-         [&](int i, gsc_stream at) { return gsc_optimizer_get_steps_sync(o[i], &steps[i][0], &steps[i][1], at); }},
+         [&](int i, auto at) { return gsc_optimizer_get_steps_sync(o[i], &steps[i][0], &steps[i][1], at); }},
     };
-    constexpr int64_t kCalls = sizeof calls / sizeof *calls;
+    constexpr int64_t kCalls = std::size(calls);
     const int64_t pick = random_.below(kCalls + 5);
     if (pick == kCalls) return refill(list);
     if (pick == kCalls + 1) {  // a stream at whose address another one was

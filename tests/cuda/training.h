@@ -18,8 +18,8 @@ struct Training {
     for (int i = 0; i < tensors; ++i) {
       p.emplace_back(param_dtype, count);
       g.emplace_back(GSC_FP16, count);
-      p.back().fill(Values::kOrdinary, random);
-      g.back().fill(Values::kOrdinary, random);
+      p.back().fill(kOrdinary, random);
+      g.back().fill(kOrdinary, random);
     }
     params = make_list(context, device_tensors(p));
     grads = make_list(context, device_tensors(g));

@@ -39,13 +39,14 @@ struct TwinWord {
 
 /// What to fill a tensor with.
 enum class Values { kOrdinary, kTiny, kHuge, kWithInf, kWithNan, kZero };
+using enum Values;
 
 class Twin {
  public:
   Twin(int32_t dtype, int64_t count, int64_t offset = 0)
       : host_(dtype, count, offset), skip_(64 + offset * dtype_size(dtype)), memory_(skip_ + host_.bytes() + 64) {
     const std::vector<char> guard(skip_ + host_.bytes() + 64, kGuard);
-    copy_to_device(memory_.data(), guard.data(), static_cast<int64_t>(guard.size()));
+    copy_to_device(memory_.data(), guard.data(), std::ssize(guard));
     upload();
   }
 
@@ -70,13 +71,13 @@ class Twin {
     const int32_t dtype = host_.dtype();
     const double tiny = format_of(dtype == GSC_FP64 ? GSC_FP32 : dtype).min_normal() * 4;
     const double huge = dtype == GSC_FP64 ? 1e200 : format_of(dtype).max() * 0.5;
-    const double unit = kind == Values::kTiny ? tiny : (kind == Values::kHuge ? huge : 1.0);
+    const double unit = kind == kTiny ? tiny : (kind == kHuge ? huge : 1.0);
     for (int64_t i = 0; i < host_.count(); ++i) {
-      host_.set(i, kind == Values::kZero ? (i % 3 == 0 ? -0.0 : 0.0) : unit * random.uniform(-1.0, 1.0));
+      host_.set(i, kind == kZero ? (i % 3 == 0 ? -0.0 : 0.0) : unit * random.uniform(-1.0, 1.0));
     }
-    if (host_.count() > 0 && (kind == Values::kWithInf || kind == Values::kWithNan)) {
+    if (host_.count() > 0 && (kind == kWithInf || kind == kWithNan)) {
       for (int k = 0; k < 3; ++k) {
-        host_.set(random.below(host_.count()), kind == Values::kWithNan ? kNan : (k == 1 ? -kInf : kInf));
+        host_.set(random.below(host_.count()), kind == kWithNan ? kNan : (k == 1 ? -kInf : kInf));
       }
     }
     upload();
@@ -85,12 +86,12 @@ class Twin {
   /// Checks that elements are equal, and that nothing was written outside the device's tensor.
   ::testing::AssertionResult same() const {
     std::vector<char> all(skip_ + host_.bytes() + 64);
-    copy_to_host(all.data(), memory_.data(), static_cast<int64_t>(all.size()));
+    copy_to_host(all.data(), memory_.data(), std::ssize(all));
     const char *device = all.data() + skip_;
     const auto *host = static_cast<const char *>(host_.data());
     const int64_t size = dtype_size(host_.dtype());
     for (int64_t i = 0; i < host_.count(); ++i) {
-      if (std::memcmp(device + i * size, host + i * size, static_cast<size_t>(size)) == 0) continue;
+      if (std::memcmp(device + i * size, host + i * size, size) == 0) continue;
       const double got = load(device + i * size, host_.dtype());
       if (std::isnan(got) && std::isnan(host_.get(i))) continue;
       return ::testing::AssertionFailure() << dtype_name(host_.dtype()) << " element " << i << " of " << host_.count()

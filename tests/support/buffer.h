@@ -4,6 +4,7 @@
 // bytes on both sides, and a small random number generator whose numbers are the same on every machine.
 #ifndef GRADSCALER_TESTS_SUPPORT_BUFFER_H
 #define GRADSCALER_TESTS_SUPPORT_BUFFER_H
+#include <algorithm>
 #include <memory>
 #include <new>
 #include <vector>
@@ -11,6 +12,9 @@
 #include "tests/support/dtypes.h"
 
 namespace gsc_test {
+
+/// Bytes of an object, to compare and restore.
+using Image = std::vector<unsigned char>;
 
 /// SplitMix64: good enough for test data, and the same everywhere.
 class Random {
@@ -23,11 +27,9 @@ class Random {
     return z ^ (z >> 31);
   }
   /// In [0, n).
-  int64_t below(int64_t n) { return static_cast<int64_t>(bits() % static_cast<uint64_t>(n)); }
+  int64_t below(int64_t n) { return bits() % n; }
   /// In [low, high).
-  double uniform(double low, double high) {
-    return low + (high - low) * std::ldexp(static_cast<double>(bits() >> 11), -53);
-  }
+  double uniform(double low, double high) { return low + (high - low) * std::ldexp(bits() >> 11, -53); }
 
  private:
   uint64_t state_;
@@ -38,9 +40,9 @@ class Buffer {
   Buffer(int32_t dtype, int64_t count, int64_t offset_elements = 0)
       : dtype_(dtype), count_(count), skip_(kGuard + offset_elements * dtype_size(dtype)) {
     size_ = skip_ + count * dtype_size(dtype) + kGuard;
-    memory_.reset(static_cast<unsigned char *>(::operator new (static_cast<size_t>(size_), std::align_val_t{64})));
-    std::memset(memory_.get(), kGuardByte, static_cast<size_t>(size_));
-    std::memset(data(), 0, static_cast<size_t>(bytes()));
+    memory_.reset(static_cast<unsigned char *>(::operator new (size_, std::align_val_t{64})));
+    std::memset(memory_.get(), kGuardByte, size_);
+    std::memset(data(), 0, bytes());
   }
 
   int32_t dtype() const { return dtype_; }
@@ -64,27 +66,23 @@ class Buffer {
   }
 
   std::vector<double> values() const {
-    std::vector<double> result(static_cast<size_t>(count_));
+    std::vector<double> result(count_);
     for (int64_t i = 0; i < count_; ++i) result[i] = get(i);
     return result;
   }
   /// The contents bit for bit.
-  std::vector<unsigned char> image() const {
+  Image image() const {
     const unsigned char *first = memory_.get() + skip_;
-    return std::vector<unsigned char>(first, first + bytes());
+    return {first, first + bytes()};
   }
-  void restore(const std::vector<unsigned char> &image) {
+  void restore(const Image &image) {
     if (!image.empty()) std::memcpy(data(), image.data(), image.size());
   }
   /// True if nothing was written before the first or after the last element.
   bool guards_intact() const {
-    for (int64_t i = 0; i < skip_; ++i) {
-      if (memory_.get()[i] != kGuardByte) return false;
-    }
-    for (int64_t i = skip_ + bytes(); i < size_; ++i) {
-      if (memory_.get()[i] != kGuardByte) return false;
-    }
-    return true;
+    const auto is_guard = [](unsigned char byte) { return byte == kGuardByte; };
+    const unsigned char *first = memory_.get(), *end = first + size_;
+    return std::all_of(first, first + skip_, is_guard) && std::all_of(end - kGuard, end, is_guard);
   }
 
  private:
@@ -103,6 +101,12 @@ class Buffer {
 inline std::vector<gsc_tensor> tensors_of(std::vector<Buffer> &buffers) {
   std::vector<gsc_tensor> result;
   for (Buffer &buffer : buffers) result.push_back(buffer.tensor());
+  return result;
+}
+
+inline std::vector<Image> images_of(const std::vector<Buffer> &buffers) {
+  std::vector<Image> result;
+  for (const Buffer &buffer : buffers) result.push_back(buffer.image());
   return result;
 }
 

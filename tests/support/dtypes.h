@@ -23,7 +23,7 @@ inline const std::vector<int32_t> kAllDtypes = {GSC_FP16, GSC_BF16, GSC_FP32, GS
 struct Format {
   int32_t dtype;
   const char *name;
-  int64_t size;
+  int size;
   int precision;
   int min_exponent;
   int max_exponent;
@@ -72,25 +72,23 @@ inline double round_to(double value, int32_t dtype) {
 /// Bit pattern of a value that a format of 8 or 16 bits holds exactly (round first), or of a quiet NaN.
 inline uint16_t encode(double value, int32_t dtype) {
   const Format format = format_of(dtype);
-  const int sign_bit = 8 * static_cast<int>(format.size) - 1;
+  const int sign_bit = 8 * format.size - 1;
   const int fraction_bits = format.precision - 1;
   const unsigned exponent_mask = (1u << (sign_bit - fraction_bits)) - 1u;
   const unsigned sign = std::signbit(value) ? 1u << sign_bit : 0u;
-  if (std::isnan(value)) return static_cast<uint16_t>((exponent_mask << fraction_bits) | (1u << (fraction_bits - 1)));
-  if (std::isinf(value)) return static_cast<uint16_t>(sign | (exponent_mask << fraction_bits));
+  if (std::isnan(value)) return (exponent_mask << fraction_bits) | (1u << (fraction_bits - 1));
+  if (std::isinf(value)) return sign | (exponent_mask << fraction_bits);
   const double magnitude = std::fabs(value);
-  if (magnitude < format.min_normal()) {
-    return static_cast<uint16_t>(sign | static_cast<unsigned>(magnitude / format.min_subnormal()));
-  }
+  if (magnitude < format.min_normal()) return sign | static_cast<unsigned>(magnitude / format.min_subnormal());
   const int exponent = std::ilogb(magnitude);
-  const unsigned fraction = static_cast<unsigned>((std::ldexp(magnitude, -exponent) - 1.0) * (1u << fraction_bits));
-  const unsigned biased = static_cast<unsigned>(exponent - format.min_exponent + 1);
-  return static_cast<uint16_t>(sign | (biased << fraction_bits) | fraction);
+  const unsigned fraction = (std::ldexp(magnitude, -exponent) - 1.0) * (1u << fraction_bits);
+  const unsigned biased = exponent - format.min_exponent + 1;
+  return sign | (biased << fraction_bits) | fraction;
 }
 
 inline double decode(uint16_t bits, int32_t dtype) {
   const Format format = format_of(dtype);
-  const int sign_bit = 8 * static_cast<int>(format.size) - 1;
+  const int sign_bit = 8 * format.size - 1;
   const int fraction_bits = format.precision - 1;
   const unsigned exponent_mask = (1u << (sign_bit - fraction_bits)) - 1u;
   const double sign = (bits >> sign_bit & 1u) != 0 ? -1.0 : 1.0;
@@ -98,39 +96,32 @@ inline double decode(uint16_t bits, int32_t dtype) {
   const unsigned fraction = bits & ((1u << fraction_bits) - 1u);
   if (biased == exponent_mask) return fraction == 0 ? sign * kInf : kNan;
   if (biased == 0) return sign * fraction * format.min_subnormal();
-  return sign * std::ldexp(1.0 + std::ldexp(static_cast<double>(fraction), -fraction_bits),
-                           static_cast<int>(biased) + format.min_exponent - 1);
+  return sign * std::ldexp(1.0 + std::ldexp(fraction, -fraction_bits), biased + format.min_exponent - 1);
+}
+
+template <typename T>
+T read_at(const void *address) {
+  T value;
+  std::memcpy(&value, address, sizeof value);
+  return value;
+}
+template <typename T>
+void write_at(void *address, T value) {
+  std::memcpy(address, &value, sizeof value);
 }
 
 /// Stores `value` rounded to the dtype.
 inline void store(void *address, double value, int32_t dtype) {
-  if (dtype == GSC_FP64) {
-    std::memcpy(address, &value, sizeof value);
-  } else if (dtype == GSC_FP32) {
-    const float narrow = static_cast<float>(value);
-    std::memcpy(address, &narrow, sizeof narrow);
-  } else {
-    const uint16_t bits = encode(round_to(value, dtype), dtype);
-    const auto byte = static_cast<uint8_t>(bits);
-    dtype_size(dtype) == 1 ? std::memcpy(address, &byte, sizeof byte) : std::memcpy(address, &bits, sizeof bits);
-  }
+  if (dtype == GSC_FP64) return write_at<double>(address, value);
+  if (dtype == GSC_FP32) return write_at<float>(address, value);
+  const uint16_t bits = encode(round_to(value, dtype), dtype);
+  dtype_size(dtype) == 1 ? write_at<uint8_t>(address, bits) : write_at<uint16_t>(address, bits);
 }
 
 inline double load(const void *address, int32_t dtype) {
-  if (dtype == GSC_FP64) {
-    double value;
-    std::memcpy(&value, address, sizeof value);
-    return value;
-  }
-  if (dtype == GSC_FP32) {
-    float value;
-    std::memcpy(&value, address, sizeof value);
-    return static_cast<double>(value);
-  }
-  if (dtype_size(dtype) == 1) return decode(*static_cast<const uint8_t *>(address), dtype);
-  uint16_t bits;
-  std::memcpy(&bits, address, sizeof bits);
-  return decode(bits, dtype);
+  if (dtype == GSC_FP64) return read_at<double>(address);
+  if (dtype == GSC_FP32) return read_at<float>(address);
+  return decode(dtype_size(dtype) == 1 ? read_at<uint8_t>(address) : read_at<uint16_t>(address), dtype);
 }
 
 }  // namespace gsc_test

@@ -10,11 +10,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <initializer_list>
 #include <iostream>
 #include <memory>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/support/buffer.h"
@@ -60,7 +62,15 @@ void drive(uint64_t seeds, int calls, const World &world) {
     world(seed);
     if (::testing::Test::HasFailure()) return;
   }
-  std::cout << (seed - first) * static_cast<uint64_t>(calls) << " calls\n";
+  std::cout << (seed - first) * calls << " calls\n";
+}
+
+/// Runs work(0) to work(count - 1), each on its own thread.
+template <typename Work>
+void on_threads(int count, const Work &work) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) threads.emplace_back(std::cref(work), i);
+  for (std::thread &thread : threads) thread.join();
 }
 
 /// Expects GSC_OK and shows the message otherwise.
@@ -77,6 +87,12 @@ T with_size() {
   T value{};
   value.struct_size = sizeof value;
   return value;
+}
+
+/// Structs of the library have no padding.
+template <typename T>
+bool same_bytes(const T &a, const T &b) {
+  return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
 inline gsc_error last_error() {
@@ -99,34 +115,56 @@ inline std::string beginning(const gsc_error &error) {
 inline ::testing::AssertionResult is_error(gsc_status got, gsc_status status,
                                            std::initializer_list<const char *> words) {
   const std::string message = gsc_error_get_message();
+  const auto failed = [&](const auto &...what) {
+    return ::testing::AssertionFailure() << text(what...) << "; message: " << message;
+  };
   if (got != status) {
-    return ::testing::AssertionFailure() << "status " << gsc_status_get_name(got) << " (" << got << "), expected "
-                                         << gsc_status_get_name(status) << "; message: " << message;
+    return failed("status ", gsc_status_get_name(got), " (", got, "), expected ", gsc_status_get_name(status));
   }
   const gsc_error error = last_error();
-  if (error.status != status || message.rfind(beginning(error), 0) != 0) {
-    return ::testing::AssertionFailure() << "gsc_error has status " << error.status << " and \"" << beginning(error)
-                                         << "\", but the message is \"" << message << '"';
+  const std::string start = beginning(error);
+  if (error.status != status || !message.starts_with(start)) {
+    return failed("gsc_error has status ", error.status, " and \"", start, '"');
   }
-  if (status == GSC_ERROR_INVALID_ARGUMENT && *error.argument == '\0') {
-    return ::testing::AssertionFailure() << "no argument is named: " << message;
-  }
+  if (status == GSC_ERROR_INVALID_ARGUMENT && *error.argument == '\0') return failed("no argument is named");
   if (std::strspn(error.argument, "abcdefghijklmnopqrstuvwxyz_") != std::strlen(error.argument)) {
-    return ::testing::AssertionFailure() << "the argument is no parameter: " << message;
+    return failed("the argument is no parameter");
   }
-  if (std::isalpha(static_cast<unsigned char>(message[beginning(error).size()])) == 0) {
-    return ::testing::AssertionFailure() << "no verb follows the argument: " << message;
+  if (std::isalpha(static_cast<unsigned char>(message[start.size()])) == 0) {
+    return failed("no verb follows the argument");
   }
   for (const char *word : words) {
-    if (message.find(word) == std::string::npos) {
-      return ::testing::AssertionFailure() << "message \"" << message << "\" does not name \"" << word << '"';
-    }
+    if (message.find(word) == std::string::npos) return failed("it does not name \"", word, '"');
   }
   return ::testing::AssertionSuccess();
 }
 #define EXPECT_GSC_ERROR(call, status, ...) EXPECT_TRUE(::gsc_test::is_error(call, status, {__VA_ARGS__})) << #call
 #define EXPECT_INVALID(call, ...) EXPECT_GSC_ERROR(call, GSC_ERROR_INVALID_ARGUMENT, __VA_ARGS__)
 #define EXPECT_BAD_STATE(call, ...) EXPECT_GSC_ERROR(call, GSC_ERROR_BAD_STATE, __VA_ARGS__)
+
+/// A caller's allocator, which counts and can refuse.
+struct HostMemory {
+  int64_t calls = 0, live = 0;
+  bool refuses = false;
+  gsc_context_options options(int32_t device_type = GSC_DEVICE_CPU) {
+    gsc_context_options result = GSC_CONTEXT_OPTIONS_INIT;
+    result.device_type = device_type;
+    result.num_threads = device_type == GSC_DEVICE_CPU ? 1 : 0;
+    result.allocate = [](void *user, int64_t bytes, int64_t alignment) -> void * {
+      auto *self = static_cast<HostMemory *>(user);
+      if (self->refuses) return nullptr;
+      ++self->calls;
+      ++self->live;
+      return ::operator new(bytes, std::align_val_t(alignment), std::nothrow);
+    };
+    result.release = [](void *user, void *memory, int64_t, int64_t alignment) {
+      --static_cast<HostMemory *>(user)->live;
+      ::operator delete(memory, std::align_val_t(alignment));
+    };
+    result.allocator_user = this;
+    return result;
+  }
+};
 
 inline Context make_context(const gsc_context_options &options) {
   gsc_context *context = nullptr;
@@ -140,6 +178,11 @@ inline Context make_context(int32_t threads = 1, int32_t target = GSC_CPU_BEST) 
   options.cpu_target = target;
   return make_context(options);
 }
+/// Tests on a CPU context.
+class OnCpu : public ::testing::Test {
+ protected:
+  const Context context = make_context();
+};
 /// A CPU context whose regions are run by the caller's parallel-for.
 inline Context make_context(gsc_parallel_for_fn parallel_for, void *user, int32_t threads = 4) {
   gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
@@ -151,8 +194,7 @@ inline Context make_context(gsc_parallel_for_fn parallel_for, void *user, int32_
 
 inline List make_list(const Context &context, const std::vector<gsc_tensor> &tensors) {
   gsc_tensor_list *list = nullptr;
-  EXPECT_GSC_OK(
-      gsc_tensor_list_create(context.get(), tensors.data(), static_cast<int64_t>(tensors.size()), nullptr, &list));
+  EXPECT_GSC_OK(gsc_tensor_list_create(context, tensors.data(), std::ssize(tensors), nullptr, &list));
   return List(list);
 }
 inline List make_list(const Context &context, std::vector<Buffer> &buffers) {
@@ -181,7 +223,7 @@ inline gsc_scaler_options preset_options(int32_t preset) {
 }
 inline Scaler make_scaler(const Context &context, const gsc_scaler_options &options) {
   gsc_scaler *scaler = nullptr;
-  EXPECT_GSC_OK(gsc_scaler_create(context.get(), &options, &scaler));
+  EXPECT_GSC_OK(gsc_scaler_create(context, &options, &scaler));
   return Scaler(scaler);
 }
 inline Scaler make_scaler(const Context &context, float init_scale) {
@@ -212,61 +254,59 @@ inline Optimizer make_optimizer(const Context &context, const gsc_optimizer_opti
                                 const List &grads, const List &model_copy = nullptr,
                                 const std::vector<gsc_tensor_list *> &state = {}) {
   gsc_optimizer *optimizer = nullptr;
-  EXPECT_GSC_OK(gsc_optimizer_create(context.get(), &options, params.get(), grads.get(), model_copy.get(),
-                                     state.empty() ? nullptr : state.data(), static_cast<int32_t>(state.size()),
-                                     &optimizer));
+  EXPECT_GSC_OK(gsc_optimizer_create(context, &options, params, grads, model_copy,
+                                     state.empty() ? nullptr : state.data(), std::ssize(state), &optimizer));
   return Optimizer(optimizer);
 }
 
 inline float scale_of(const Scaler &scaler) {
   float scale = -1.0f;
-  EXPECT_GSC_OK(gsc_scaler_get_scale_sync(scaler.get(), &scale, nullptr));
+  EXPECT_GSC_OK(gsc_scaler_get_scale_sync(scaler, &scale, nullptr));
   return scale;
 }
 inline gsc_report report_of(const Scaler &scaler, const gsc_tensor_list *grads = nullptr) {
   auto report = with_size<gsc_report>();
-  EXPECT_GSC_OK(gsc_scaler_get_report_sync(scaler.get(), grads, &report, nullptr));
+  EXPECT_GSC_OK(gsc_scaler_get_report_sync(scaler, grads, &report, nullptr));
   return report;
 }
-/// The status of reading a report.
 inline gsc_status report_status(const Scaler &scaler, const gsc_tensor_list *grads = nullptr) {
   auto report = with_size<gsc_report>();
-  return gsc_scaler_get_report_sync(scaler.get(), grads, &report, nullptr);
+  return gsc_scaler_get_report_sync(scaler, grads, &report, nullptr);
 }
 inline gsc_scaler_state state_of(const Scaler &scaler) {
   auto state = with_size<gsc_scaler_state>();
-  EXPECT_GSC_OK(gsc_scaler_get_state_sync(scaler.get(), &state, nullptr));
+  EXPECT_GSC_OK(gsc_scaler_get_state_sync(scaler, &state, nullptr));
   return state;
 }
 inline int64_t applied_steps(const Optimizer &optimizer, gsc_stream stream = nullptr) {
   int64_t applied = -1;
-  EXPECT_GSC_OK(gsc_optimizer_get_steps_sync(optimizer.get(), &applied, nullptr, stream));
+  EXPECT_GSC_OK(gsc_optimizer_get_steps_sync(optimizer, &applied, nullptr, stream));
   return applied;
 }
 inline int64_t skipped_steps(const Optimizer &optimizer) {
   int64_t skipped = -1;
-  EXPECT_GSC_OK(gsc_optimizer_get_steps_sync(optimizer.get(), nullptr, &skipped, nullptr));
+  EXPECT_GSC_OK(gsc_optimizer_get_steps_sync(optimizer, nullptr, &skipped, nullptr));
   return skipped;
 }
 
 /// A checkpoint: all state and counts.
-inline std::vector<unsigned char> saved_image(const gsc_optimizer *optimizer) {
+inline Image saved_image(const gsc_optimizer *optimizer) {
   int64_t size = 0;
   EXPECT_GSC_OK(gsc_optimizer_get_save_size(optimizer, &size));
-  std::vector<unsigned char> image(static_cast<size_t>(size));
+  Image image(size);
   EXPECT_GSC_OK(gsc_optimizer_save_sync(const_cast<gsc_optimizer *>(optimizer), image.data(), size, nullptr));
   return image;
 }
-inline gsc_status load_image(gsc_optimizer *optimizer, const std::vector<unsigned char> &image) {
-  return gsc_optimizer_load_sync(optimizer, image.data(), static_cast<int64_t>(image.size()), nullptr);
+inline gsc_status load_image(gsc_optimizer *optimizer, const Image &image) {
+  return gsc_optimizer_load_sync(optimizer, image.data(), std::ssize(image), nullptr);
 }
 
 /// Every GSC_CPU_* target that this processor and this build accept.
 inline std::vector<int32_t> usable_cpu_targets() {
   std::vector<int32_t> result;
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.num_threads = 1;
   for (const int32_t target : {GSC_CPU_BASELINE, GSC_CPU_AVX2, GSC_CPU_AVX512, GSC_CPU_NEON_BF16}) {
-    gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-    options.num_threads = 1;
     options.cpu_target = target;
     gsc_context *context = nullptr;
     if (gsc_context_create(&options, &context) == GSC_OK) result.push_back(target);

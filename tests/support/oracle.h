@@ -28,7 +28,7 @@ inline float fmaf_rounded_once(float a, float b, float c) {
 
 /// src * factor as it is stored in `dst`; src has been stored in `src_dtype`.
 inline double ref_scale(double src, int32_t src_dtype, float factor, int32_t dst_dtype) {
-  const double product = round_to(src * static_cast<double>(factor), arithmetic_dtype(src_dtype, dst_dtype));
+  const double product = round_to(src * factor, arithmetic_dtype(src_dtype, dst_dtype));
   return round_to(product, dst_dtype);
 }
 

@@ -60,7 +60,7 @@ struct PageTensor {
 template <typename T>
 class Page {
  public:
-  Page(const gsc_optimizer_options &options, int64_t step) : o(options), t(static_cast<double>(step)) {}
+  Page(const gsc_optimizer_options &options, int64_t step) : o(options), t(step) {}
 
   /// `grads`: unscaled and clipped. The new parameters are not yet rounded to the dtype in which they are stored.
   void step(PageTensor<T> &x, std::vector<T> grads) {
@@ -80,7 +80,7 @@ class Page {
   /// The moving average of parameters as they are stored.
   void average(PageTensor<T> &x) const {
     const double decay = has(GSC_OPTIMIZER_EMA_WARMUP) ? std::min(o.ema_decay, t / (t + 9)) : o.ema_decay;
-    const T w = static_cast<T>(t == 1 ? 1 : 1 - decay);
+    const T w = t == 1 ? 1 : 1 - decay;
     for (size_t i = 0; i < x.ema.size(); ++i) x.ema[i] = w == T(1) ? x.p[i] : lerp(x.ema[i], x.p[i], w);
   }
 
@@ -88,7 +88,7 @@ class Page {
   bool has(uint32_t flag) const { return (o.flags & flag) != 0; }
   T decayed(T g, T p) const { return wd != 0 ? page_fma(wd, p, g) : g; }
   T lamb_direction(T p, T m, T v) const {
-    const T M = static_cast<T>(1 / (1 - power(o.beta1, t))), V = static_cast<T>(1 / std::sqrt(1 - power(o.beta2, t)));
+    const T M = 1 / (1 - power(o.beta1, t)), V = 1 / std::sqrt(1 - power(o.beta2, t));
     return times(m, M) / (times(std::sqrt(v), V) + eps) + times(wd, p);
   }
 
@@ -96,7 +96,7 @@ class Page {
   void of_the_tensor(PageTensor<T> &x, const std::vector<T> &grads) {
     std::array<double, 2> &n = x.numbers;
     if (is_schedule_free(o.kind)) {
-      const double warmup = static_cast<double>(o.warmup_steps);
+      const double warmup = o.warmup_steps;
       lr = t < warmup ? times(o.lr, t / warmup) : o.lr;
       n[0] = std::max(n[0], lr);
       const double weight = times(power(t, o.weight_step_power), power(n[0], o.weight_lr_power));
@@ -130,12 +130,12 @@ class Page {
   }
 
   void element(T &p, std::array<T, 3> &s, T g) const {
-    const T K = static_cast<T>(1 - times(o.lr, o.weight_decay)), eps_root = static_cast<T>(o.eps_root);
-    const T LR = static_cast<T>(lr), momentum = static_cast<T>(o.momentum), r = static_cast<T>(ratio);
+    const T K = 1 - times(o.lr, o.weight_decay), eps_root = o.eps_root;
+    const T LR = lr, momentum = o.momentum, r = ratio;
     const bool decoupled = has(GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY), nesterov = has(GSC_OPTIMIZER_NESTEROV);
     switch (o.kind) {
       case GSC_SGD: {
-        const T W = static_cast<T>(t == 1 || o.momentum == 0 ? 1 : 1 - o.dampening);
+        const T W = t == 1 || o.momentum == 0 ? 1 : 1 - o.dampening;
         g = decayed(g, p);
         T b = g;
         if (o.momentum != 0) b = s[0] = page_fma(W, g, times(momentum, s[0]));
@@ -144,8 +144,8 @@ class Page {
       }
       case GSC_ADAM:
       case GSC_ADAMW: {
-        const T R = static_cast<T>(o.lr / (1 - power(o.beta1, t)));
-        const T S = static_cast<T>(std::sqrt(1 - power(o.beta2, t)));
+        const T R = o.lr / (1 - power(o.beta1, t));
+        const T S = std::sqrt(1 - power(o.beta2, t));
         if (o.kind == GSC_ADAM) g = decayed(g, p);
         if (o.kind == GSC_ADAMW) p = times(p, K);
         s[0] = lerp(s[0], g, B1);
@@ -156,7 +156,7 @@ class Page {
         return;
       }
       case GSC_ADAGRAD: {
-        const T R = static_cast<T>(o.lr / (1 + times(t - 1, o.lr_decay)));
+        const T R = o.lr / (1 + times(t - 1, o.lr_decay));
         g = decayed(g, p);
         s[0] = page_fma(g, g, s[0]);
         p = p - times(R, g) / (std::sqrt(s[0]) + eps);
@@ -170,7 +170,7 @@ class Page {
         return;
       }
       case GSC_RMSPROP: {
-        const T a = static_cast<T>(o.alpha), A = static_cast<T>(1 - o.alpha);
+        const T a = o.alpha, A = 1 - o.alpha;
         g = decayed(g, p);
         s[0] = page_fma(times(A, g), g, times(a, s[0]));
         T w = s[0];
@@ -184,7 +184,7 @@ class Page {
         return;
       }
       case GSC_ADADELTA: {
-        const T rho = static_cast<T>(o.rho), R = static_cast<T>(1 - o.rho);
+        const T rho = o.rho, R = 1 - o.rho;
         g = decayed(g, p);
         s[0] = page_fma(times(R, g), g, times(rho, s[0]));
         const T d = times(std::sqrt(s[1] + eps) / std::sqrt(s[0] + eps), g);
@@ -198,8 +198,8 @@ class Page {
       case GSC_ADABELIEF:
         return adam_like(p, s, g, K);
       case GSC_ADEMAMIX: {
-        const auto way = [&](int64_t steps) { return steps > 0 ? std::min(t / static_cast<double>(steps), 1.0) : 1.0; };
-        const T A = static_cast<T>(times(way(o.warmup_steps), o.alpha));
+        const auto way = [&](int64_t steps) { return steps > 0 ? std::min(t / steps, 1.0) : 1.0; };
+        const T A = times(way(o.warmup_steps), o.alpha);
         p = times(p, K);
         s[0] = lerp(s[0], g, B1);
         s[1] = page_fma(times(B2, g), g, times(b2, s[1]));
@@ -250,7 +250,7 @@ class Page {
       float product = 1;
       double decayed = 1;
       for (int i = 1; i <= t; ++i) product = times(product, static_cast<float>(mu(decayed = times(decayed, D))));
-      const double wide = static_cast<double>(product), next = mu(power(D, t + 1));
+      const double wide = product, next = mu(power(D, t + 1));
       G = times(o.lr, 1 - mu(power(D, t))) / (1 - wide);
       M = times(o.lr, next) / (1 - times(wide, next));
       V = 1 - P;
@@ -291,9 +291,9 @@ class Page {
 
   gsc_optimizer_options o;
   double t, lr = o.lr, part = 0, ratio = 1;
-  T wd = static_cast<T>(o.weight_decay), eps = static_cast<T>(o.eps);
-  T b1 = static_cast<T>(o.beta1), b2 = static_cast<T>(o.beta2);
-  T B1 = static_cast<T>(1 - o.beta1), B2 = static_cast<T>(1 - o.beta2);
+  T wd = o.weight_decay, eps = o.eps;
+  T b1 = o.beta1, b2 = o.beta2;
+  T B1 = 1 - o.beta1, B2 = 1 - o.beta2;
 };
 
 }  // namespace gsc_test

@@ -23,21 +23,15 @@ inline int64_t random_count(Random &random) {
 inline int64_t random_place(Random &random, int64_t count) {
   const int64_t any = random.below(count);
   const int64_t chunk = any / kChunk * kChunk;
-  switch (random.below(3)) {
-    case 0:
-      return chunk;
-    case 1:
-      return std::min(chunk + kChunk, count) - 1;
-    default:
-      return any;
-  }
+  const int64_t places[] = {chunk, std::min(chunk + kChunk, count) - 1, any};
+  return places[random.below(3)];
 }
 
 /// Magnitudes from 2^-5 to 2^6, whose squares any dtype's sums hold.
 inline void fill_chunks(Random &random, Buffer &buffer) {
   double magnitude = 1.0;
   for (int64_t i = 0; i < buffer.count(); ++i) {
-    if (i % kChunk == 0) magnitude = std::ldexp(1.0, static_cast<int>(random.below(12)) - 5);
+    if (i % kChunk == 0) magnitude = std::ldexp(1.0, random.below(12) - 5);
     buffer.set(i, random.uniform(-magnitude, magnitude));
   }
 }

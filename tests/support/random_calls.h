@@ -31,7 +31,7 @@ class RandomCalls {
   [[nodiscard]] const Choices &choices() const { return random_; }
 
   void call() {
-    const auto i = static_cast<size_t>(random_.below(2));
+    const size_t i = random_.below(2);
     if (random_.below(2) == 0) refill(*trainers_[i]);
     const Snapshot before[] = {trainers_[0]->snapshot(), trainers_[1]->snapshot()};
     const gsc_scaler_state state = state_of(scaler_);
@@ -41,8 +41,7 @@ class RandomCalls {
     const bool needs_own_device = status == GSC_ERROR_INVALID_ARGUMENT && is_away_ && i == 1;
     EXPECT_TRUE(status == GSC_ERROR_BAD_STATE || needs_own_device) << gsc_error_get_message();
     for (size_t k = 0; k < 2; ++k) EXPECT_TRUE(trainers_[k]->snapshot().same_with_grads(before[k]));
-    const gsc_scaler_state now = state_of(scaler_);
-    EXPECT_EQ(std::memcmp(&now, &state, sizeof now), 0);
+    EXPECT_TRUE(same_bytes(state_of(scaler_), state));
   }
 
  private:
@@ -50,7 +49,7 @@ class RandomCalls {
     gsc_scaler *const scaler = scaler_;
     gsc_optimizer *const optimizer = *trainers_[i];
     gsc_tensor_list *const grads = trainers_[i]->grad_list();
-    const double limit = std::ldexp(1.0, static_cast<int>(random_.below(6)) - 2);
+    const double limit = std::ldexp(1.0, random_.below(6) - 2);
     switch (random_.below(17)) {
       case 0:
         return gsc_scaler_check(scaler, grads, nullptr);
@@ -83,7 +82,7 @@ class RandomCalls {
       case 13:
         return gsc_scaler_discard(scaler, random_.below(2) == 0 ? nullptr : grads);
       case 14:
-        return gsc_scaler_set_scale(scaler, static_cast<float>(limit), nullptr);
+        return gsc_scaler_set_scale(scaler, limit, nullptr);
       case 15:
         if (random_.below(2) == 0) return gsc_scaler_set_state(scaler, &saved_, nullptr);
         saved_ = state_of(scaler_);
@@ -98,7 +97,7 @@ class RandomCalls {
   void refill(Trainer &trainer) {
     for (Buffer &buffer : trainer.grads()) {
       const int64_t kind = random_.below(16);
-      buffer.set(0, kind == 0 ? kInf : kind == 1 ? kNan : static_cast<double>(random_.below(64) - 32));
+      buffer.set(0, kind == 0 ? kInf : kind == 1 ? kNan : random_.below(64) - 32);
     }
   }
 

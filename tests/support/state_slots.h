@@ -19,21 +19,21 @@ struct Slots {
   std::vector<std::vector<gsc_tensor>> slots;
   explicit Slots(const Optimizer &optimizer) {
     int32_t count = 0;
-    EXPECT_GSC_OK(gsc_optimizer_get_state_count(optimizer.get(), &count));
+    EXPECT_GSC_OK(gsc_optimizer_get_state_count(optimizer, &count));
     for (int32_t slot = 0; slot < count; ++slot) {
       gsc_tensor_list *list = nullptr;
-      EXPECT_GSC_OK(gsc_optimizer_get_state(optimizer.get(), slot, &list, nullptr));
+      EXPECT_GSC_OK(gsc_optimizer_get_state(optimizer, slot, &list, nullptr));
       int64_t tensors = 0;
       EXPECT_GSC_OK(gsc_tensor_list_get_count(list, &tensors));
-      slots.emplace_back(static_cast<size_t>(tensors));
+      slots.emplace_back(tensors);
       for (int64_t i = 0; i < tensors; ++i) {
         EXPECT_GSC_OK(gsc_tensor_list_get_tensor(list, i, &slots.back()[i]));
       }
     }
   }
   /// All bytes, of codes and scales.
-  std::vector<unsigned char> image() const {
-    std::vector<unsigned char> bytes;
+  Image image() const {
+    Image bytes;
     const auto append = [&](const void *from, int64_t size) {
       const auto *first = static_cast<const unsigned char *>(from);
       bytes.insert(bytes.end(), first, first + size);
@@ -49,7 +49,7 @@ struct Slots {
 };
 
 inline std::vector<float> decode(const gsc_tensor &t) {
-  std::vector<float> values(static_cast<size_t>(t.count));
+  std::vector<float> values(t.count);
   gsc::with_state_code(t.dtype, [&](auto code) {
     using C = decltype(code);
     for (int64_t i = 0; i < t.count; ++i) {
@@ -96,13 +96,10 @@ struct Small {
   }
   void step(Random &random, double size = 1.0) {
     for (Buffer &g : grads) g.fill_random(random, -size, size);
-    ASSERT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_step(optimizer, nullptr));
   }
-  std::vector<unsigned char> save() const {
-    const std::vector<unsigned char> image = saved_image(optimizer.get());
-    return image;
-  }
-  gsc_status load(const std::vector<unsigned char> &image) const { return load_image(optimizer.get(), image); }
+  Image save() const { return saved_image(optimizer); }
+  gsc_status load(const Image &image) const { return load_image(optimizer, image); }
 
   std::vector<Buffer> params, grads;
   List param_list, grad_list;

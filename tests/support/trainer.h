@@ -27,7 +27,7 @@ struct TrainerSpec {
 
 /// Every byte that a step may write.
 struct Snapshot {
-  std::vector<std::vector<unsigned char>> params, grads, copies, state;
+  std::vector<Image> params, grads, copies, state;
   int64_t applied = 0;
   bool operator==(const Snapshot &o) const {
     return params == o.params && copies == o.copies && state == o.state && applied == o.applied;
@@ -84,7 +84,7 @@ class Trainer {
     gsc_tensor_list *list = nullptr;
     gsc_tensor tensor{};
     EXPECT_GSC_OK(gsc_optimizer_get_state(get(), slot, &list, nullptr));
-    EXPECT_GSC_OK(gsc_tensor_list_get_tensor(list, static_cast<int64_t>(index), &tensor));
+    EXPECT_GSC_OK(gsc_tensor_list_get_tensor(list, index, &tensor));
     return tensor;
   }
 
@@ -96,10 +96,11 @@ class Trainer {
   }
 
   Snapshot snapshot() const {
-    Snapshot result;
-    for (const Buffer &buffer : params_) result.params.push_back(buffer.image());
-    for (const Buffer &buffer : grads_) result.grads.push_back(buffer.image());
-    for (const Buffer &buffer : copies_) result.copies.push_back(buffer.image());
+    Snapshot result = {.params = images_of(params_),
+                       .grads = images_of(grads_),
+                       .copies = images_of(copies_),
+                       .state = {},
+                       .applied = applied_steps(optimizer_)};
     for (int32_t slot = 0; slot < slots(); ++slot) {
       for (size_t i = 0; i < params_.size(); ++i) {
         const gsc_tensor tensor = state_tensor(slot, i);
@@ -107,16 +108,11 @@ class Trainer {
         result.state.emplace_back(first, first + tensor.count * dtype_size(tensor.dtype));
       }
     }
-    result.applied = applied_steps(optimizer_);
     return result;
   }
   bool guards_intact() const {
-    for (const auto *buffers : {&params_, &grads_, &copies_}) {
-      for (const Buffer &buffer : *buffers) {
-        if (!buffer.guards_intact()) return false;
-      }
-    }
-    return true;
+    const auto intact = [](const auto &buffers) { return std::ranges::all_of(buffers, &Buffer::guards_intact); };
+    return intact(params_) && intact(grads_) && intact(copies_);
   }
 
   /// Runs `step` and compares params, state and model copy with the page's step from the same start. The gradient that
@@ -141,14 +137,14 @@ class Trainer {
     ASSERT_EQ(applied_steps(optimizer_), number);
     for (size_t t = 0; t < params_.size(); ++t) {
       std::vector<T> used;
-      for (const double g : gradients[t]) used.push_back(gradient<T>(g, grads_[t].dtype(), inverse));
+      for (const double g : gradients[t]) used.push_back(gradient(g, grads_[t].dtype(), inverse));
       PageTensor<T> expected = before[t];
       Page<T> page(spec_.options, number);
       page.step(expected, std::move(used));
       for (size_t i = 0; spec_.copy_dtype != 0 && i < expected.p.size(); ++i) {
-        expect_number(copies_[t].get(static_cast<int64_t>(i)), expected.p[i], before[t].p[i], spec_.copy_dtype, "copy");
+        expect_number(copies_[t].get(i), expected.p[i], before[t].p[i], spec_.copy_dtype, "copy");
       }
-      for (T &p : expected.p) p = static_cast<T>(round_to(static_cast<double>(p), spec_.param_dtype));
+      for (T &p : expected.p) p = round_to(p, spec_.param_dtype);
       compare(t, before[t], expected, page);
       if (::testing::Test::HasFailure()) {
         ADD_FAILURE() << "tensor " << t << " of " << params_[t].count() << " elements";
@@ -161,7 +157,7 @@ class Trainer {
   template <typename T>
   PageTensor<T> tensor(size_t t) const {
     PageTensor<T> result;
-    for (const double p : params_[t].values()) result.p.push_back(static_cast<T>(p));
+    for (const double p : params_[t].values()) result.p.push_back(p);
     for (int32_t slot = 0; slot < slots(); ++slot) {
       const gsc_tensor state = state_tensor(slot, t);
       const bool is_ema = spec_.options.ema_decay > 0.0 && slot + 1 == slots();
@@ -171,7 +167,7 @@ class Trainer {
         if (numbers_of(spec_.options.kind, slot) > 0 && !is_ema) {
           result.numbers[i] = value;
         } else {
-          (is_ema ? result.ema : result.s[slot]).push_back(static_cast<T>(value));
+          (is_ema ? result.ema : result.s[slot]).push_back(value);
         }
       }
     }
@@ -179,24 +175,22 @@ class Trainer {
   }
 
   /// In fp32, or fp64 if it is stored so.
-  template <typename T>
-  static T gradient(double stored, int32_t dtype, float inverse) {
-    if (dtype == GSC_FP64) return static_cast<T>(times(stored, static_cast<double>(inverse)));
-    return static_cast<T>(times(static_cast<float>(stored), inverse));
+  static double gradient(double stored, int32_t dtype, float inverse) {
+    return dtype == GSC_FP64 ? times<double>(stored, inverse) : times<float>(stored, inverse);
   }
 
   /// The same bits; with norms, whose sums have another order, within a few units of what the step has changed and of the
   /// number itself. (In fp32 norms are fp64 and show little.)
   template <typename T>
   void expect_number(double got, T exact, T before, int32_t dtype, const char *what) const {
-    const double wide = static_cast<double>(exact), expected = round_to(wide, dtype);
+    const double wide = exact, expected = round_to(wide, dtype);
     if (!has_norms(spec_.options.kind)) {
       ASSERT_TRUE(std::isnan(expected) ? std::isnan(got)
                                        : got == expected && std::signbit(got) == std::signbit(expected))
           << what << ": " << got << ", on the page " << expected;
       return;
     }
-    const double change = wide - static_cast<double>(before);
+    const double change = wide - before;
     const double allowed = spec_.param_dtype == GSC_FP64
                                ? 1e-12 * std::max(std::fabs(wide), std::fabs(change))
                                : 16.0 * ulp(change, GSC_FP32) + ulp(wide, GSC_FP32) + ulp(wide, dtype);
@@ -208,10 +202,10 @@ class Trainer {
     const PageTensor<T> got = tensor<T>(t);
     const int32_t arithmetic = spec_.param_dtype == GSC_FP64 ? GSC_FP64 : GSC_FP32;
     for (size_t i = 0; i < expected.p.size(); ++i) {
-      expect_number(static_cast<double>(got.p[i]), expected.p[i], before.p[i], spec_.param_dtype, "parameter");
+      expect_number(got.p[i], expected.p[i], before.p[i], spec_.param_dtype, "parameter");
       for (size_t k = 0; k < 3; ++k) {
         if (expected.s[k].empty()) continue;
-        expect_number(static_cast<double>(got.s[k][i]), expected.s[k][i], before.s[k][i], arithmetic, "state");
+        expect_number(got.s[k][i], expected.s[k][i], before.s[k][i], arithmetic, "state");
       }
     }
     expected.p = got.p;

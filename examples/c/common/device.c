@@ -6,7 +6,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 void device_open(device *d, const gsc_api *api, int threads) {
   gsc_context_options options;
@@ -38,11 +37,7 @@ void *allocate(size_t count, size_t size) {
 }
 
 gsc_tensor tensor_make(int32_t dtype, int64_t count) {
-  gsc_tensor t;
-  memset(&t, 0, sizeof t);
-  t.data = allocate((size_t)count, dtype == GSC_FP16 ? 2 : 4);
-  t.count = count;
-  t.dtype = dtype;
+  const gsc_tensor t = GSC_TENSOR_INIT(allocate((size_t)count, dtype == GSC_FP16 ? 2 : 4), count, dtype);
   return t;
 }
 
@@ -59,11 +54,7 @@ gsc_tensor tensor_first(const gsc_tensor *t, int64_t count) {
 }
 
 gsc_tensor tensor_of(float *values, int64_t count) {
-  gsc_tensor t;
-  memset(&t, 0, sizeof t);
-  t.data = values;
-  t.count = count;
-  t.dtype = GSC_FP32;
+  const gsc_tensor t = GSC_TENSOR_INIT(values, count, GSC_FP32);
   return t;
 }
 

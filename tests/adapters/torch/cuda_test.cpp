@@ -7,8 +7,8 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <gradscaler/adapters/torch.hpp>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +22,7 @@ namespace gt = gradscaler::torch;
 namespace emulation = gsc::cuda::emulation;
 using torch::optim::SGDOptions;
 
-at::Device cuda(int index) { return {at::kCUDA, static_cast<at::DeviceIndex>(index)}; }
+at::Device cuda(int index) { return {at::kCUDA, at::DeviceIndex(index)}; }
 
 /// libtorch's view of the emulated devices. The number of a stream is its handle.
 class Guard final : public c10::impl::DeviceGuardImplInterface {
@@ -42,7 +42,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void uncheckedSetDevice(at::Device device) const noexcept override { cudaSetDevice(device.index()); }
   at::DeviceIndex deviceCount() const noexcept override { return 2; }
   c10::Stream getStream(at::Device device) const override {
-    const cudaStream_t stream = current[static_cast<std::size_t>(device.index())];
+    const cudaStream_t stream = current[device.index()];
     return c10::Stream(c10::Stream::UNSAFE, device, reinterpret_cast<c10::StreamId>(stream));
   }
   c10::Stream exchangeStream(c10::Stream stream) const override { return stream; }
@@ -55,19 +55,18 @@ C10_REGISTER_GUARD_IMPL(CUDA, Guard)
 /// Makes a new stream the current one of a device.
 class CurrentStream {
  public:
-  explicit CurrentStream(int index) : index_(static_cast<std::size_t>(index)) {
+  explicit CurrentStream(int index) : index_(index) {
     const c10::impl::VirtualGuardImpl guard(at::kCUDA);
     const at::Device before = guard.exchangeDevice(cuda(index));
     EXPECT_EQ(cudaStreamCreateWithFlags(&Guard::current[index_], cudaStreamNonBlocking), cudaSuccess);
     guard.setDevice(before);
   }
-  CurrentStream(const CurrentStream &) = delete;
-  CurrentStream &operator=(const CurrentStream &) = delete;
+  CurrentStream &operator=(CurrentStream &&) = delete;
   ~CurrentStream() { cudaStreamDestroy(std::exchange(Guard::current[index_], nullptr)); }
   cudaStream_t get() const { return Guard::current[index_]; }
 
  private:
-  std::size_t index_;
+  int index_;
 };
 
 at::Tensor on(int index, const std::vector<float> &values) {
@@ -86,7 +85,7 @@ at::Tensor on(int index, const std::vector<float> &values) {
 }
 
 std::vector<float> values(const at::Tensor &tensor) {
-  std::vector<float> found(static_cast<std::size_t>(tensor.numel()));
+  std::vector<float> found(tensor.numel());
   EXPECT_EQ(cudaMemcpyAsync(found.data(), tensor.const_data_ptr(), found.size() * sizeof(float), cudaMemcpyDeviceToHost,
                             nullptr),
             cudaSuccess);
@@ -132,7 +131,7 @@ TEST(TorchCuda, OneOptimizerOfLibtorchOnTwoDevices) {
   const CurrentStream first(0), second(1);
   gt::GradScaler scaler(cuda(0), {.init_scale = 4.0f});
   const at::Tensor a = parameter(0, {1.0f}, {4.0f});
-  const at::Tensor b = parameter(1, {1.0f, 1.0f}, {8.0f, std::numeric_limits<float>::infinity()});
+  const at::Tensor b = parameter(1, {1.0f, 1.0f}, {8.0f, INFINITY});
   torch::optim::SGD sgd(std::vector<at::Tensor>{a, b}, SGDOptions(0.5));
   scaler.unscale_(sgd);
   EXPECT_EQ(values(a.grad()), std::vector<float>{1.0f});

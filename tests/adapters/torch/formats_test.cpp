@@ -16,8 +16,9 @@
 namespace {
 
 namespace gt = gradscaler::torch;
-using torch::optim::AdamWOptions;
-using torch::optim::SGDOptions;
+namespace optim = torch::optim;
+using optim::AdamWOptions;
+using optim::SGDOptions;
 
 struct Format {
   gradscaler::StateFormat state;
@@ -37,14 +38,14 @@ std::vector<Format> formats() {
   return found;
 }
 
-std::string archive_of(const torch::optim::Optimizer &optimizer) {
+std::string archive_of(const optim::Optimizer &optimizer) {
   std::stringstream file;
   torch::serialize::OutputArchive archive;
   optimizer.save(archive);
   archive.save_to(file);
   return file.str();
 }
-void load_archive(torch::optim::Optimizer &optimizer, const std::string &bytes) {
+void load_archive(optim::Optimizer &optimizer, const std::string &bytes) {
   std::stringstream file(bytes);
   torch::serialize::InputArchive archive;
   archive.load_from(file);
@@ -53,7 +54,7 @@ void load_archive(torch::optim::Optimizer &optimizer, const std::string &bytes) 
 
 /// bf16 weights that go to a target: rows that are whole groups of 32, rows that are not, and a transposed matrix.
 struct Problem {
-  std::vector<at::Tensor> params = {bf16({33, 7}), bf16({2, 64}), bf16({5, 8}).t()};
+  Tensors params = {bf16({33, 7}), bf16({2, 64}), bf16({5, 8}).t()};
   static at::Tensor bf16(at::IntArrayRef sizes) { return at::zeros(sizes, at::kBFloat16); }
   Problem() {
     for (at::Tensor &param : params) param = param.detach().set_requires_grad(true);
@@ -72,14 +73,14 @@ struct Problem {
     }
     return worst;
   }
-  void run(torch::optim::Optimizer &optimizer, int steps) {
+  void run(optim::Optimizer &optimizer, int steps) {
     for (int step = 0; step < steps; ++step) {
       set_grads();
       optimizer.step();
     }
   }
   void take(const Problem &other) {
-    for (std::size_t i = 0; i < params.size(); ++i) params[i].detach().copy_(other.params[i].detach());
+    for (size_t i = 0; i < params.size(); ++i) params[i].detach().copy_(other.params[i].detach());
   }
   bool has_bits_of(const Problem &other) const {
     return std::equal(params.begin(), params.end(), other.params.begin(), same_bits);
@@ -97,7 +98,7 @@ void train_save_load_convert(const Options &options, double tolerance) {
     EXPECT_LE(problem.error(), tolerance);
 
     /// Whether an optimizer of the same format continues from the archive of `from` with the same bits.
-    const auto continues = [&](const torch::optim::Optimizer &from, int steps) {
+    const auto continues = [&](const optim::Optimizer &from, int steps) {
       Optimizer loaded(again.params, options, format.options());
       load_archive(loaded, archive_of(from));
       again.take(problem);
@@ -129,7 +130,7 @@ void train_save_load_convert(const Options &options, double tolerance) {
 TEST(TorchFormats, TrainSaveLoadConvert) {
   train_save_load_convert<gt::AdamW>(AdamWOptions(2e-2).weight_decay(0.0), 0.06);
   train_save_load_convert<gt::SGD>(SGDOptions(0.1).momentum(0.8), 0.06);
-  train_save_load_convert<gt::RMSprop>(torch::optim::RMSpropOptions(1e-2).momentum(0.5), 0.1);
+  train_save_load_convert<gt::RMSprop>(optim::RMSpropOptions(1e-2).momentum(0.5), 0.1);
 }
 
 TEST(TorchFormats, StateIsInTensors) {
@@ -138,7 +139,7 @@ TEST(TorchFormats, StateIsInTensors) {
   gt::AdamW adamw(problem.params, AdamWOptions(1e-2), format.options());
   problem.run(adamw, 2);
   auto *key = problem.params[2].unsafeGetTensorImpl();
-  const auto &state = static_cast<torch::optim::AdamWParamState &>(*adamw.state().at(key));
+  const auto &state = static_cast<optim::AdamWParamState &>(*adamw.state().at(key));
   EXPECT_EQ(state.exp_avg().scalar_type(), at::kByte);
   EXPECT_EQ(state.exp_avg_sq().sizes(), problem.params[2].sizes());
   EXPECT_EQ(state.exp_avg_sq().strides(), problem.params[2].strides());
@@ -148,19 +149,19 @@ TEST(TorchFormats, StateIsInTensors) {
   load_archive(full, archive_of(adamw));
   other.set_grads();
   full.prepare();
-  torch::optim::AdamW theirs(other.params, AdamWOptions(1e-2));
+  optim::AdamW theirs(other.params, AdamWOptions(1e-2));
   load_archive(theirs, archive_of(full));
   other.run(theirs, 1);
   EXPECT_LT(other.error(), 1.0);
   // And codes whose scales are lost are refused.
-  adamw.state().at(key) = std::make_unique<torch::optim::AdamWParamState>(state);
+  adamw.state().at(key) = std::make_unique<optim::AdamWParamState>(state);
   EXPECT_REFUSED(adamw.step(), "state of parameter 2 in group 0 has codes, but not 2 bytes of scales");
 }
 
 TEST(TorchFormats, GroupsHaveTheirOwn) {
-  std::vector<at::Tensor> wide = parameters();
+  Tensors wide = parameters();
   Problem problem;
-  std::vector<torch::optim::OptimizerParamGroup> groups;
+  std::vector<optim::OptimizerParamGroup> groups;
   groups.emplace_back(problem.params);
   groups.emplace_back(wide);
   const Format format{gradscaler::StateFormat::bits8, gradscaler::MasterFormat::split16};
@@ -170,16 +171,16 @@ TEST(TorchFormats, GroupsHaveTheirOwn) {
   EXPECT_REFUSED(adamw.step(), "value of parameter 0 in group 1 is Float, but masters are those of Half and BFloat16");
   adamw.state_options(1, gt::StateOptions());
   problem.run(adamw, 3);
-  const auto &state = static_cast<torch::optim::AdamWParamState &>(*adamw.state().at(wide[0].unsafeGetTensorImpl()));
+  const auto &state = static_cast<optim::AdamWParamState &>(*adamw.state().at(wide[0].unsafeGetTensorImpl()));
   EXPECT_EQ(state.exp_avg().scalar_type(), at::kFloat);
   EXPECT_EQ(state.step(), 0);
   // Another format in the midst of training; the steps stay.
   adamw.state_options(1, gt::StateOptions().state_format(gradscaler::StateFormat::bits16));
   problem.run(adamw, 1);
-  const auto &now = static_cast<torch::optim::AdamWParamState &>(*adamw.state().at(wide[0].unsafeGetTensorImpl()));
+  const auto &now = static_cast<optim::AdamWParamState &>(*adamw.state().at(wide[0].unsafeGetTensorImpl()));
   EXPECT_EQ(now.exp_avg().scalar_type(), at::kBFloat16);
   EXPECT_EQ(now.step(), 3);
-  std::vector<at::Tensor> doubles = {at::ones({4}, at::kDouble).set_requires_grad(true)};
+  Tensors doubles = {at::ones({4}, at::kDouble).set_requires_grad(true)};
   doubles[0].mutable_grad() = at::ones({4}, at::kDouble);
   gt::SGD sgd(doubles, SGDOptions(0.1).momentum(0.9), gt::StateOptions().state_format(gradscaler::StateFormat::bits8));
   EXPECT_REFUSED(sgd.step(), "value of parameter 0 in group 0 is Double");

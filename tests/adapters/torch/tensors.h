@@ -7,10 +7,12 @@
 #include <gradscaler/adapters/torch.hpp>
 #include <vector>
 
+using Tensors = std::vector<at::Tensor>;
+
 inline bool same_bits(const at::Tensor &a, const at::Tensor &b) {
   const at::Tensor x = a.detach().contiguous(), y = b.detach().contiguous();
   return x.sizes() == y.sizes() && x.scalar_type() == y.scalar_type() &&
-         std::memcmp(x.const_data_ptr(), y.const_data_ptr(), static_cast<std::size_t>(x.nbytes())) == 0;
+         std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
 
 inline at::Tensor parameter(at::IntArrayRef sizes, uint64_t seed) {
@@ -18,6 +20,6 @@ inline at::Tensor parameter(at::IntArrayRef sizes, uint64_t seed) {
   return at::randn(sizes, generator, at::TensorOptions()).requires_grad_();
 }
 
-inline std::vector<at::Tensor> parameters(uint64_t seed = 1) {
+inline Tensors parameters(uint64_t seed = 1) {
   return {parameter({33, 7}, seed), parameter({129}, seed + 1), parameter({5, 3, 2}, seed + 2)};
 }

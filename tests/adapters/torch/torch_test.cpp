@@ -15,8 +15,9 @@
 namespace {
 
 namespace gt = gradscaler::torch;
-using torch::optim::AdamWOptions;
-using torch::optim::SGDOptions;
+namespace optim = torch::optim;
+using optim::AdamWOptions;
+using optim::SGDOptions;
 
 /// Largest distance in ulp of fp32 at the magnitude of the parameter, or of the way it may have come.
 double ulps(const at::Tensor &a, const at::Tensor &b, double way) {
@@ -26,22 +27,21 @@ double ulps(const at::Tensor &a, const at::Tensor &b, double way) {
   return ((x - y).abs() / unit).max().item<double>();
 }
 
-std::vector<at::Tensor> copies_of(const std::vector<at::Tensor> &tensors) {
-  std::vector<at::Tensor> copies;
+Tensors copies_of(const Tensors &tensors) {
+  Tensors copies;
   for (const at::Tensor &tensor : tensors) copies.push_back(tensor.detach().clone().requires_grad_());
   return copies;
 }
 
-std::unique_ptr<torch::optim::Optimizer> sgd_of(const std::vector<at::Tensor> &params, bool ours) {
+std::unique_ptr<optim::Optimizer> sgd_of(const Tensors &params, bool ours) {
   if (ours) return std::make_unique<gt::SGD>(params, SGDOptions(0.1));
-  return std::make_unique<torch::optim::SGD>(params, SGDOptions(0.1));
+  return std::make_unique<optim::SGD>(params, SGDOptions(0.1));
 }
 
 /// The same gradient for both; absent for those that `present` leaves out.
 void set_grads(
-    std::vector<at::Tensor> &a, std::vector<at::Tensor> &b, uint64_t seed,
-    const std::function<bool(std::size_t)> &present = [](std::size_t) { return true; }) {
-  for (std::size_t i = 0; i < a.size(); ++i) {
+    Tensors &a, Tensors &b, uint64_t seed, const std::function<bool(size_t)> &present = [](size_t) { return true; }) {
+  for (size_t i = 0; i < a.size(); ++i) {
     const at::Tensor grad = parameter(a[i].sizes(), 1000 * seed + i).detach();
     a[i].mutable_grad() = present(i) ? grad.clone() : at::Tensor();
     b[i].mutable_grad() = present(i) ? grad.clone() : at::Tensor();
@@ -62,28 +62,28 @@ TEST(TorchScaler, ScalesAsAnOperationOfAutograd) {
   // As in Python: a loss of 16 bits becomes fp32, in which the scale has room.
   EXPECT_EQ(scaler.scale(at::ones({}, at::kHalf)).scalar_type(), at::kFloat);
   EXPECT_EQ(scaler.scale(at::ones({2}, at::kHalf)).scalar_type(), at::kHalf);
-  EXPECT_EQ(scaler.scale(std::vector<at::Tensor>{x, scaled}).size(), 2u);
+  EXPECT_EQ(scaler.scale(Tensors{x, scaled}).size(), 2u);
 }
 
 TEST(TorchScaler, DisabledItIsNotThere) {
   gt::GradScaler scaler(at::kCPU, {.enabled = false});
   for (const bool ours : {false, true}) {
-    std::vector<at::Tensor> a = parameters(), b = copies_of(a);
+    Tensors a = parameters(), b = copies_of(a);
     const auto with = sgd_of(a, ours);
-    torch::optim::SGD without(b, SGDOptions(0.1));
+    optim::SGD without(b, SGDOptions(0.1));
     set_grads(a, b, 1);
     EXPECT_TRUE(scaler.scale(a[0]).is_same(a[0]));
     scaler.unscale_(*with);
     scaler.step(*with);
     scaler.update();
     without.step();
-    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(same_bits(a[i], b[i]));
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(same_bits(a[i], b[i]));
     EXPECT_EQ(scaler.get_scale(), 1.0f);
   }
 }
 
 TEST(TorchScaler, CallsOutOfOrder) {
-  std::vector<at::Tensor> a = parameters(), b = copies_of(a);
+  Tensors a = parameters(), b = copies_of(a);
   for (const bool ours : {false, true}) {
     const auto sgd = sgd_of(a, ours);
     gt::GradScaler scaler(at::kCPU);
@@ -101,7 +101,7 @@ TEST(TorchScaler, CallsOutOfOrder) {
     scaler.discard();
     scaler.unscale_(*sgd);
   }
-  torch::optim::LBFGS lbfgs(a);
+  optim::LBFGS lbfgs(a);
   EXPECT_REFUSED(gt::GradScaler(at::kCPU).step(lbfgs), "LBFGS");
   EXPECT_REFUSED(gt::GradScaler(at::kMeta), "device is meta");
 }
@@ -133,102 +133,101 @@ TEST(TorchScaler, RefusesWhatItCannotUnscale) {
 
 /// Steps of both on the same gradients; `ours` with gradients that are multiplied by the scale.
 template <class Ours, class Theirs, class Options>
-double distance(const Options &options, int steps, const std::function<bool(int, std::size_t)> &present) {
-  std::vector<at::Tensor> a = parameters(), b = copies_of(a);
+double distance(const Options &options, int steps, const std::function<bool(int, size_t)> &present) {
+  Tensors a = parameters(), b = copies_of(a);
   Ours ours(a, options);
   Theirs theirs(b, options);
   double worst = 0.0;
   for (int step = 0; step < steps; ++step) {
-    set_grads(a, b, static_cast<uint64_t>(step), [&](std::size_t i) { return present(step, i); });
+    set_grads(a, b, step, [&](size_t i) { return present(step, i); });
     ours.step();
     theirs.step();
-    for (std::size_t i = 0; i < a.size(); ++i) {
+    for (size_t i = 0; i < a.size(); ++i) {
       worst = std::max(worst, ulps(a[i], b[i], steps * options.lr()));
     }
   }
   return worst;
 }
-bool all_present(int, std::size_t) { return true; }
+bool all_present(int, size_t) { return true; }
 /// Each parameter now and then, the last one from the fourth step on.
-bool some_present(int step, std::size_t i) { return i == 2 ? step > 3 : (step + static_cast<int>(i)) % 3 != 0; }
+bool some_present(int step, size_t i) { return i == 2 ? step > 3 : (step + static_cast<int>(i)) % 3 != 0; }
 
 TEST(TorchOptimizers, AreThoseOfLibtorch) {
   for (const auto present : {all_present, some_present}) {
     // The same bits where libtorch's formula is that of PyTorch in Python; else rounding of the moments.
-    EXPECT_EQ((distance<gt::SGD, torch::optim::SGD>(SGDOptions(0.1), 20, present)), 0.0);
-    EXPECT_EQ((distance<gt::SGD, torch::optim::SGD>(SGDOptions(0.1).momentum(0.9).dampening(0.5).weight_decay(0.1), 20,
-                                                    present)),
-              0.0);
-    EXPECT_EQ((distance<gt::SGD, torch::optim::SGD>(SGDOptions(0.1).momentum(0.9).nesterov(true), 20, present)), 0.0);
-    EXPECT_LE((distance<gt::AdamW, torch::optim::AdamW>(AdamWOptions(1e-3), 20, present)), 4.0);
-    EXPECT_LE((distance<gt::AdamW, torch::optim::AdamW>(AdamWOptions(1e-3).amsgrad(true), 20, present)), 4.0);
-    EXPECT_LE((distance<gt::Adam, torch::optim::Adam>(torch::optim::AdamOptions(1e-3).weight_decay(0.1), 20, present)),
+    EXPECT_EQ((distance<gt::SGD, optim::SGD>(SGDOptions(0.1), 20, present)), 0.0);
+    EXPECT_EQ(
+        (distance<gt::SGD, optim::SGD>(SGDOptions(0.1).momentum(0.9).dampening(0.5).weight_decay(0.1), 20, present)),
+        0.0);
+    EXPECT_EQ((distance<gt::SGD, optim::SGD>(SGDOptions(0.1).momentum(0.9).nesterov(true), 20, present)), 0.0);
+    EXPECT_LE((distance<gt::AdamW, optim::AdamW>(AdamWOptions(1e-3), 20, present)), 4.0);
+    EXPECT_LE((distance<gt::AdamW, optim::AdamW>(AdamWOptions(1e-3).amsgrad(true), 20, present)), 4.0);
+    EXPECT_LE((distance<gt::Adam, optim::Adam>(optim::AdamOptions(1e-3).weight_decay(0.1), 20, present)), 4.0);
+    EXPECT_LE((distance<gt::Adagrad, optim::Adagrad>(optim::AdagradOptions(1e-2).initial_accumulator_value(0.1), 20,
+                                                     present)),
               4.0);
-    EXPECT_LE((distance<gt::Adagrad, torch::optim::Adagrad>(
-                  torch::optim::AdagradOptions(1e-2).initial_accumulator_value(0.1), 20, present)),
-              4.0);
-    const torch::optim::RMSpropOptions rmsprop = torch::optim::RMSpropOptions(1e-3).alpha(0.9).weight_decay(0.1);
+    const optim::RMSpropOptions rmsprop = optim::RMSpropOptions(1e-3).alpha(0.9).weight_decay(0.1);
     for (const double momentum : {0.0, 0.9}) {
       for (const bool centered : {false, true}) {
-        const auto options = torch::optim::RMSpropOptions(rmsprop).momentum(momentum).centered(centered);
-        EXPECT_LE((distance<gt::RMSprop, torch::optim::RMSprop>(options, 20, present)), 8.0);
+        const auto options = optim::RMSpropOptions(rmsprop).momentum(momentum).centered(centered);
+        EXPECT_LE((distance<gt::RMSprop, optim::RMSprop>(options, 20, present)), 8.0);
       }
     }
   }
 }
 
 TEST(TorchOptimizers, GroupsAndSchedules) {
-  std::vector<at::Tensor> a = parameters(), b = copies_of(a);
-  const auto groups = [](const std::vector<at::Tensor> &tensors) {
-    std::vector<torch::optim::OptimizerParamGroup> made;
-    made.emplace_back(std::vector<at::Tensor>{tensors[0]});
-    made.emplace_back(std::vector<at::Tensor>{tensors[1], tensors[2]},
+  Tensors a = parameters(), b = copies_of(a);
+  const auto groups = [](const Tensors &tensors) {
+    std::vector<optim::OptimizerParamGroup> made;
+    made.emplace_back(Tensors{tensors[0]});
+    made.emplace_back(Tensors{tensors[1], tensors[2]},
                       std::make_unique<SGDOptions>(SGDOptions(0.02).weight_decay(0.5)));
     return made;
   };
   gt::SGD ours(groups(a), SGDOptions(0.1).momentum(0.9));
-  torch::optim::SGD theirs(groups(b), SGDOptions(0.1).momentum(0.9));
-  torch::optim::StepLR our_schedule(ours, 2, 0.5), their_schedule(theirs, 2, 0.5);
+  optim::SGD theirs(groups(b), SGDOptions(0.1).momentum(0.9));
+  optim::StepLR our_schedule(ours, 2, 0.5), their_schedule(theirs, 2, 0.5);
   for (uint64_t step = 0; step < 7; ++step) {
     set_grads(a, b, step);
     ours.step();
     theirs.step();
     our_schedule.step();
     their_schedule.step();
-    for (std::size_t i = 0; i < a.size(); ++i) ASSERT_TRUE(same_bits(a[i], b[i])) << "step " << step;
+    for (size_t i = 0; i < a.size(); ++i) ASSERT_TRUE(same_bits(a[i], b[i])) << "step " << step;
   }
 }
 
 TEST(TorchOptimizers, RmspropFollowsAlpha) {
-  std::vector<at::Tensor> a = parameters(), b = copies_of(a);
-  gt::RMSprop ours(a, torch::optim::RMSpropOptions(1e-3));
-  torch::optim::RMSprop theirs(b, torch::optim::RMSpropOptions(1e-3));
+  Tensors a = parameters(), b = copies_of(a);
+  gt::RMSprop ours(a, optim::RMSpropOptions(1e-3));
+  optim::RMSprop theirs(b, optim::RMSpropOptions(1e-3));
   for (uint64_t step = 0; step < 4; ++step) {
-    for (torch::optim::Optimizer *optimizer :
-         {static_cast<torch::optim::Optimizer *>(&ours), static_cast<torch::optim::Optimizer *>(&theirs)}) {
-      auto &options = static_cast<torch::optim::RMSpropOptions &>(optimizer->param_groups()[0].options());
+    for (optim::Optimizer *optimizer :
+         {static_cast<optim::Optimizer *>(&ours), static_cast<optim::Optimizer *>(&theirs)}) {
+      auto &options = static_cast<optim::RMSpropOptions &>(optimizer->param_groups()[0].options());
       options.alpha(step < 2 ? 0.99 : 0.5);
     }
     set_grads(a, b, step);
     ours.step();
     theirs.step();
   }
-  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_LE(ulps(a[i], b[i], 4e-3), 8.0);
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_LE(ulps(a[i], b[i], 4e-3), 8.0);
 }
 
 TEST(TorchOptimizers, HalfParametersHaveStateInFp32) {
-  std::vector<at::Tensor> a = {at::ones({64}, at::kHalf).set_requires_grad(true)};
+  Tensors a = {at::ones({64}, at::kHalf).set_requires_grad(true)};
   gt::AdamW adamw(a, AdamWOptions(1e-2));
   a[0].mutable_grad() = at::full({64}, 1e-4, at::kHalf);
   adamw.step();
-  const auto &state = static_cast<torch::optim::AdamWParamState &>(*adamw.state().begin()->second);
+  const auto &state = static_cast<optim::AdamWParamState &>(*adamw.state().begin()->second);
   EXPECT_EQ(state.exp_avg().scalar_type(), at::kFloat);
   EXPECT_GT(state.exp_avg_sq().min().item<float>(), 0.0f);
   EXPECT_NEAR(a[0][0].item<float>(), 0.99f, 1e-3f);
 }
 
 TEST(TorchOptimizers, GraphsOfOldWeightsAreRefused) {
-  std::vector<at::Tensor> a = {parameter({4}, 1)};
+  Tensors a = {parameter({4}, 1)};
   gt::SGD sgd(a, SGDOptions(0.1));
   const at::Tensor old = (a[0] * a[0]).sum();
   old.backward({}, /*retain_graph=*/true);
@@ -237,7 +236,7 @@ TEST(TorchOptimizers, GraphsOfOldWeightsAreRefused) {
 }
 
 TEST(TorchOptimizers, StateThatWasReplacedIsRefused) {
-  std::vector<at::Tensor> a = parameters(), b = copies_of(a);
+  Tensors a = parameters(), b = copies_of(a);
   gt::AdamW adamw(a, AdamWOptions(1e-3));
   set_grads(a, b, 1);
   adamw.step();
@@ -248,7 +247,7 @@ TEST(TorchOptimizers, StateThatWasReplacedIsRefused) {
 // --------------------------------------------------------------------------------------------- both together
 
 /// Multiplies the gradients by the scale, as a backward pass would have.
-void scale_grads(const gt::GradScaler &scaler, const std::vector<at::Tensor> &params) {
+void scale_grads(const gt::GradScaler &scaler, const Tensors &params) {
   for (const at::Tensor &param : params) {
     if (param.grad().defined()) param.grad().mul_(scaler.get_scale());
   }
@@ -256,12 +255,12 @@ void scale_grads(const gt::GradScaler &scaler, const std::vector<at::Tensor> &pa
 
 TEST(TorchScaler, OneOverflowSkipsAllOfAnOptimizer) {
   gt::GradScaler scaler(at::kCPU);
-  std::vector<at::Tensor> a = parameters(), b = copies_of(a);
+  Tensors a = parameters(), b = copies_of(a);
   gt::SGD ours(a, SGDOptions(0.1).momentum(0.9).dampening(0.5));
-  torch::optim::SGD theirs(b, SGDOptions(0.1).momentum(0.9).dampening(0.5));
+  optim::SGD theirs(b, SGDOptions(0.1).momentum(0.9).dampening(0.5));
   for (int step = 0; step < 12; ++step) {
     // Parameters come and go, so that there are several cohorts; every fifth step overflows in one of them.
-    set_grads(a, b, static_cast<uint64_t>(step), [&](std::size_t i) { return some_present(step, i); });
+    set_grads(a, b, step, [&](size_t i) { return some_present(step, i); });
     scale_grads(scaler, a);
     const bool overflow = step % 5 == 2;
     if (overflow) a[1].mutable_grad() = at::full_like(a[1], INFINITY);
@@ -269,7 +268,7 @@ TEST(TorchScaler, OneOverflowSkipsAllOfAnOptimizer) {
     scaler.step(ours);
     scaler.update();
     if (!overflow) theirs.step();
-    for (std::size_t i = 0; i < a.size(); ++i) ASSERT_TRUE(same_bits(a[i], b[i])) << "step " << step << ", " << i;
+    for (size_t i = 0; i < a.size(); ++i) ASSERT_TRUE(same_bits(a[i], b[i])) << "step " << step << ", " << i;
   }
   EXPECT_EQ(scaler.get_scale(), 65536.0f / 4);
 }
@@ -278,12 +277,11 @@ TEST(TorchScaler, ClipsAsLibtorchDoes) {
   for (const bool ours : {true, false}) {
     for (const int absent : {-1, 1}) {
       gt::GradScaler scaler(at::kCPU);
-      std::vector<at::Tensor> a = parameters(), b = copies_of(a);
+      Tensors a = parameters(), b = copies_of(a);
       const auto with = sgd_of(a, ours);
-      torch::optim::SGD without(b, SGDOptions(0.1));
+      optim::SGD without(b, SGDOptions(0.1));
       for (int step = 0; step < 3; ++step) {
-        set_grads(a, b, static_cast<uint64_t>(step),
-                  [&](std::size_t i) { return step == 0 || static_cast<int>(i) != absent; });
+        set_grads(a, b, step, [&](size_t i) { return step == 0 || static_cast<int>(i) != absent; });
         scale_grads(scaler, a);
         if (step == 1) scaler.unscale_(*with);
         scaler.clip_grad_norm_(*with, 1.0);
@@ -292,14 +290,14 @@ TEST(TorchScaler, ClipsAsLibtorchDoes) {
         const double norm = torch::nn::utils::clip_grad_norm_(b, 1.0);
         EXPECT_NEAR(scaler.native().get_report_sync().grad_norm, norm, 1e-5 * norm);
         without.step();
-        for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::allclose(a[i], b[i], 1e-5, 1e-6));
+        for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::allclose(a[i], b[i], 1e-5, 1e-6));
       }
     }
   }
   // Without a scale too.
   gt::GradScaler disabled(at::kCPU, {.enabled = false});
-  std::vector<at::Tensor> a = {at::zeros({4}).set_requires_grad(true)};
-  torch::optim::SGD sgd(a, SGDOptions(1.0));
+  Tensors a = {at::zeros({4}).set_requires_grad(true)};
+  optim::SGD sgd(a, SGDOptions(1.0));
   a[0].mutable_grad() = at::full({4}, 10.0f);
   disabled.clip_grad_norm_(sgd, 1.0);
   disabled.step(sgd);
@@ -308,7 +306,7 @@ TEST(TorchScaler, ClipsAsLibtorchDoes) {
 
 TEST(TorchScaler, GradientsReplacedAfterUnscaling) {
   gt::GradScaler scaler(at::kCPU);
-  std::vector<at::Tensor> a = parameters(), b = copies_of(a);
+  Tensors a = parameters(), b = copies_of(a);
   gt::SGD ours(a, SGDOptions(0.1));
   set_grads(a, b, 1);
   scaler.unscale_(ours);
@@ -318,9 +316,9 @@ TEST(TorchScaler, GradientsReplacedAfterUnscaling) {
 }
 
 /// What an optimizer of libtorch makes of these gradients without any scaling.
-std::vector<at::Tensor> stepped(std::vector<at::Tensor> params, const std::vector<at::Tensor> &like) {
-  for (std::size_t i = 0; i < params.size(); ++i) params[i].mutable_grad() = like[i].grad().clone();
-  torch::optim::SGD(params, SGDOptions(0.1)).step();
+Tensors stepped(Tensors params, const Tensors &like) {
+  for (size_t i = 0; i < params.size(); ++i) params[i].mutable_grad() = like[i].grad().clone();
+  optim::SGD(params, SGDOptions(0.1)).step();
   return params;
 }
 
@@ -332,7 +330,7 @@ struct Work {
     scale_grads(scaler, params);
   }
   bool is_stepped() const { return std::equal(params.begin(), params.end(), expected.begin(), same_bits); }
-  std::vector<at::Tensor> params, expected;
+  Tensors params, expected;
 };
 
 /// An optimizer may die in mid-iteration, and the next one may get its address.
@@ -372,13 +370,13 @@ void optimizers_of_one_address() {
   scaler.update();
   EXPECT_TRUE(last.is_stepped());
 }
-TEST(TorchScaler, OptimizersOfOneAddress) { optimizers_of_one_address<torch::optim::SGD>(); }
+TEST(TorchScaler, OptimizersOfOneAddress) { optimizers_of_one_address<optim::SGD>(); }
 TEST(TorchScaler, FusedOptimizersOfOneAddress) { optimizers_of_one_address<gt::SGD>(); }
 
 TEST(TorchScaler, NothingIsUnscaledTwice) {
   gt::GradScaler scaler(at::kCPU);
   Work work(scaler, 1);
-  torch::optim::SGD one(work.params, SGDOptions(0.1)), two({work.params[1]}, SGDOptions(0.1));
+  optim::SGD one(work.params, SGDOptions(0.1)), two({work.params[1]}, SGDOptions(0.1));
   gt::SGD fused({work.params[2]}, SGDOptions(0.1));
   scaler.unscale_(one);
   EXPECT_REFUSED(scaler.unscale_(two), "gradient of parameter 0 in group 0 has already been unscaled");
@@ -393,10 +391,10 @@ TEST(TorchScaler, NothingIsUnscaledTwice) {
 TEST(TorchScaler, NothingIsSteppedOnScaled) {
   gt::GradScaler scaler(at::kCPU);
   Work work(scaler, 1), late(scaler, 2);
-  const std::vector<at::Tensor> before = copies_of(late.params);
-  torch::optim::SGD sgd(work.params, SGDOptions(0.1));
+  const Tensors before = copies_of(late.params);
+  optim::SGD sgd(work.params, SGDOptions(0.1));
   scaler.unscale_(sgd);
-  sgd.add_param_group(torch::optim::OptimizerParamGroup(late.params));
+  sgd.add_param_group(optim::OptimizerParamGroup(late.params));
   EXPECT_REFUSED(scaler.step(sgd), "gradient of parameter 0 in group 1 came after unscale_()");
   EXPECT_TRUE(std::equal(before.begin(), before.end(), late.params.begin(), same_bits));
   EXPECT_FALSE(work.is_stepped());
@@ -407,10 +405,10 @@ TEST(TorchScaler, NothingIsSteppedOnScaled) {
 TEST(TorchArchives, ScalerContinues) {
   const gradscaler::ScalerOptions options{.init_scale = 1024.0f, .growth_interval = 3, .hysteresis = 2};
   gt::GradScaler one(at::kCPU, options), two(at::kCPU, options);
-  std::vector<at::Tensor> a = parameters(), b = copies_of(a);
-  torch::optim::SGD sgd(a, SGDOptions(0.0));
+  Tensors a = parameters(), b = copies_of(a);
+  optim::SGD sgd(a, SGDOptions(0.0));
   const auto iterate = [&](gt::GradScaler &scaler, int step) {
-    set_grads(a, b, static_cast<uint64_t>(step));
+    set_grads(a, b, step);
     if (step % 4 == 1) a[0].mutable_grad().fill_(NAN);
     scaler.step(sgd);
     scaler.update();
@@ -439,12 +437,12 @@ TEST(TorchArchives, ScalerContinues) {
 /// `steps` of one, an archive, and the other from there on, on the same gradients as `whole`, which does all of it.
 template <class First, class Second, class Options>
 double handed_over(const Options &options, int steps, double overflows) {
-  std::vector<at::Tensor> a = parameters(), b = copies_of(a);
+  Tensors a = parameters(), b = copies_of(a);
   std::unique_ptr<First> first = std::make_unique<First>(a, options);
   First whole(b, options);
   gt::GradScaler scaler(at::kCPU, {.init_scale = 1.0f}), same(at::kCPU, {.init_scale = 1.0f});
-  const auto step_both = [&](torch::optim::Optimizer &optimizer, int step) {
-    set_grads(a, b, static_cast<uint64_t>(step), [&](std::size_t i) { return some_present(step, i); });
+  const auto step_both = [&](optim::Optimizer &optimizer, int step) {
+    set_grads(a, b, step, [&](size_t i) { return some_present(step, i); });
     if (step < overflows) a[0].mutable_grad() = b[0].mutable_grad() = at::full_like(a[0], INFINITY);
     scaler.step(optimizer);
     scaler.update(1.0f);
@@ -459,7 +457,7 @@ double handed_over(const Options &options, int steps, double overflows) {
   double worst = 0.0;
   for (int step = steps; step < steps + 8; ++step) {
     step_both(second, step);
-    for (std::size_t i = 0; i < a.size(); ++i) {
+    for (size_t i = 0; i < a.size(); ++i) {
       worst = std::max(worst, ulps(a[i], b[i], (steps + 8) * options.lr()));
     }
   }
@@ -470,19 +468,19 @@ TEST(TorchArchives, OptimizersOfBothKindsReadEachOther) {
   const AdamWOptions adamw = AdamWOptions(1e-2).weight_decay(0.1);
   EXPECT_EQ((handed_over<gt::AdamW, gt::AdamW>(adamw, 5, 0)), 0.0);
   EXPECT_EQ((handed_over<gt::AdamW, gt::AdamW>(adamw, 5, 2)), 0.0);
-  EXPECT_LE((handed_over<gt::AdamW, torch::optim::AdamW>(adamw, 5, 1)), 4.0);
-  EXPECT_LE((handed_over<torch::optim::AdamW, gt::AdamW>(adamw, 5, 1)), 4.0);
+  EXPECT_LE((handed_over<gt::AdamW, optim::AdamW>(adamw, 5, 1)), 4.0);
+  EXPECT_LE((handed_over<optim::AdamW, gt::AdamW>(adamw, 5, 1)), 4.0);
   const SGDOptions sgd = SGDOptions(0.1).momentum(0.9).dampening(0.5);
-  EXPECT_EQ((handed_over<gt::SGD, torch::optim::SGD>(sgd, 5, 1)), 0.0);
-  EXPECT_EQ((handed_over<torch::optim::SGD, gt::SGD>(sgd, 5, 1)), 0.0);
+  EXPECT_EQ((handed_over<gt::SGD, optim::SGD>(sgd, 5, 1)), 0.0);
+  EXPECT_EQ((handed_over<optim::SGD, gt::SGD>(sgd, 5, 1)), 0.0);
   // Nothing but skips: the first step is still to come.
   EXPECT_EQ((handed_over<gt::SGD, gt::SGD>(sgd, 2, 2)), 0.0);
-  const auto adagrad = torch::optim::AdagradOptions(1e-2).initial_accumulator_value(0.1);
-  EXPECT_LE((handed_over<gt::Adagrad, torch::optim::Adagrad>(adagrad, 5, 1)), 4.0);
-  EXPECT_LE((handed_over<torch::optim::Adagrad, gt::Adagrad>(adagrad, 5, 1)), 4.0);
-  const auto rmsprop = torch::optim::RMSpropOptions(1e-3).centered(true).momentum(0.9);
-  EXPECT_LE((handed_over<gt::RMSprop, torch::optim::RMSprop>(rmsprop, 5, 1)), 8.0);
-  EXPECT_LE((handed_over<torch::optim::RMSprop, gt::RMSprop>(rmsprop, 5, 1)), 8.0);
+  const auto adagrad = optim::AdagradOptions(1e-2).initial_accumulator_value(0.1);
+  EXPECT_LE((handed_over<gt::Adagrad, optim::Adagrad>(adagrad, 5, 1)), 4.0);
+  EXPECT_LE((handed_over<optim::Adagrad, gt::Adagrad>(adagrad, 5, 1)), 4.0);
+  const auto rmsprop = optim::RMSpropOptions(1e-3).centered(true).momentum(0.9);
+  EXPECT_LE((handed_over<gt::RMSprop, optim::RMSprop>(rmsprop, 5, 1)), 8.0);
+  EXPECT_LE((handed_over<optim::RMSprop, gt::RMSprop>(rmsprop, 5, 1)), 8.0);
 }
 
 }  // namespace

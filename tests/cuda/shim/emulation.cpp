@@ -21,7 +21,7 @@ Index grid_size{};
 
 namespace {
 
-constexpr std::size_t kStackBytes = 128 << 10;
+constexpr size_t kStackBytes = 128 << 10;
 constexpr int kLanes = 32;
 
 struct Barrier {
@@ -127,7 +127,7 @@ void run_block(int threads, const std::vector<int64_t> &turns) {
 void block_barrier() { wait_at(block); }
 void warp_barrier() { wait_at(my_warp().barrier); }
 
-void exchange(const void *mine, void *theirs, std::size_t bytes, int source) {
+void exchange(const void *mine, void *theirs, size_t bytes, int source) {
   Warp &warp = my_warp();
   // Two sets of slots, so that a lane that runs ahead does not write over what a late one has yet to read.
   const unsigned set = warp.barrier.generation % 2;
@@ -138,7 +138,7 @@ void exchange(const void *mine, void *theirs, std::size_t bytes, int source) {
 
 static void run_grid(int64_t blocks, int threads, const std::function<void()> &body) {
   const MemoryAccess access;
-  fibers.resize(std::max(fibers.size(), static_cast<std::size_t>(threads)));
+  fibers.resize(std::max(fibers.size(), static_cast<size_t>(threads)));
   for (Fiber &fiber : fibers) fiber.stack.resize(kStackBytes);
   warps.resize((threads + kLanes - 1) / kLanes);
   running = &body;

@@ -44,7 +44,7 @@ extern Index grid_size;
 void block_barrier();
 void warp_barrier();
 /// Publishes `bytes` bytes of this lane to its warp and reads those of lane `source`.
-void exchange(const void *mine, void *theirs, std::size_t bytes, int source);
+void exchange(const void *mine, void *theirs, size_t bytes, int source);
 
 /// Runs `body` as every thread of a grid.
 cudaError_t run(int64_t blocks, int threads, cudaStream_t stream, const std::function<void()> &body);
@@ -139,8 +139,7 @@ cudaError_t preload(void (*)(P...)) {
 class MemoryAccess {
  public:
   MemoryAccess();
-  MemoryAccess(const MemoryAccess &) = delete;
-  MemoryAccess &operator=(const MemoryAccess &) = delete;
+  MemoryAccess &operator=(MemoryAccess &&) = delete;
   ~MemoryAccess();
 };
 bool is_stream(cudaStream_t stream);
@@ -177,7 +176,7 @@ int64_t bytes_in_use();
 /// Existing streams, events and pools.
 int64_t objects_in_use();
 /// Whether all of these bytes belong to one allocation, on a device or of pinned memory.
-bool is_cuda_memory(const void *address, std::size_t bytes);
+bool is_cuda_memory(const void *address, size_t bytes);
 /// Per device; the environment variable EMULATED_MULTIPROCESSORS, 2 by default.
 int multiprocessor_count();
 /// Contexts: a device's primary one and its retain count, others that tests create, and the calling thread's current
@@ -191,8 +190,8 @@ void set_current_context(CUctx_st *context);
 /// How often a runtime call found no current context and made device 0's primary one current.
 int64_t implicit_context_count();
 /// Memory for the tests.
-void *allocate_device(std::size_t bytes, int device = 0);
-void *allocate_pinned(std::size_t bytes);
+void *allocate_device(size_t bytes, int device = 0);
+void *allocate_pinned(size_t bytes);
 
 }  // namespace gsc::cuda::emulation
 

@@ -71,7 +71,7 @@ CUresult get_attributes(unsigned count, CUpointer_attribute *attributes, void **
   return CUDA_SUCCESS;
 }
 
-CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, std::size_t bytes,
+CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes,
                    CUstream stream) {
   if (fails("cuMemcpyPeerAsync")) return CUDA_ERROR_UNKNOWN;
   for (const auto &[address, context] : {std::pair(to, to_context), {from, from_context}}) {
@@ -98,19 +98,23 @@ CUresult error_string(CUresult, const char **out) {
 
 cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **address, unsigned, unsigned,
                                              cudaDriverEntryPointQueryResult *found) {
+#define ENTRY(name, function) \
+  { #name, reinterpret_cast < void *>(function) }
   static const struct {
     const char *name;
     void *function;
-  } functions[] = {{"cuCtxGetCurrent", reinterpret_cast<void *>(get_current)},
-                   {"cuCtxSetCurrent", reinterpret_cast<void *>(set_current)},
-                   {"cuDeviceGet", reinterpret_cast<void *>(device_get)},
-                   {"cuDevicePrimaryCtxRetain", reinterpret_cast<void *>(retain)},
-                   {"cuDevicePrimaryCtxRelease", reinterpret_cast<void *>(release)},
-                   {"cuCtxGetDevice", reinterpret_cast<void *>(get_device)},
-                   {"cuPointerGetAttributes", reinterpret_cast<void *>(get_attributes)},
-                   {"cuMemcpyPeerAsync", reinterpret_cast<void *>(copy_peer)},
-                   {"cuGetErrorName", reinterpret_cast<void *>(error_name)},
-                   {"cuGetErrorString", reinterpret_cast<void *>(error_string)}};
+  } functions[] = {
+      ENTRY(cuCtxGetCurrent, get_current),
+      ENTRY(cuCtxSetCurrent, set_current),
+      ENTRY(cuDeviceGet, device_get),
+      ENTRY(cuDevicePrimaryCtxRetain, retain),
+      ENTRY(cuDevicePrimaryCtxRelease, release),
+      ENTRY(cuCtxGetDevice, get_device),
+      ENTRY(cuPointerGetAttributes, get_attributes),
+      ENTRY(cuMemcpyPeerAsync, copy_peer),
+      ENTRY(cuGetErrorName, error_name),
+      ENTRY(cuGetErrorString, error_string),
+  };
   if (fails("cudaGetDriverEntryPoint")) return failure();
   *found = cudaDriverEntryPointSymbolNotFound;
   for (const auto &f : functions) {

@@ -96,19 +96,19 @@ namespace {
 /// Up to the highest address that was ever in use.
 void protect(int access) { mprotect(state().region, state().used, access); }
 
-void *take(std::size_t bytes, int device, CUcontext context) {
+void *take(size_t bytes, int device, CUcontext context) {
   State &s = state();
-  const std::size_t rounded = (bytes + 255) / 256 * 256;
+  const size_t rounded = (bytes + 255) / 256 * 256;
   char *place = s.region;
   for (const auto &[start, allocation] : s.allocations) {
     if (start < s.region || start >= s.region + kRegionBytes) continue;
-    if (static_cast<std::size_t>(start - place) >= rounded) break;
+    if (static_cast<size_t>(start - place) >= rounded) break;
     place = start + (allocation.bytes + 255) / 256 * 256;
   }
-  if (rounded > static_cast<std::size_t>(s.region + kRegionBytes - place)) return nullptr;
+  if (rounded > static_cast<size_t>(s.region + kRegionBytes - place)) return nullptr;
   s.allocations[place] = {bytes == 0 ? 1 : bytes, device, context};
   s.bytes_in_use += static_cast<int64_t>(bytes);
-  s.used = std::max(s.used, static_cast<std::size_t>(place - s.region) + rounded);
+  s.used = std::max(s.used, static_cast<size_t>(place - s.region) + rounded);
   std::memset(reach(place), 0xff, bytes);
   return place;
 }
@@ -201,18 +201,16 @@ int64_t objects_in_use() {
   const State &s = state();
   return static_cast<int64_t>(s.streams.size() + s.events.size() + s.pools.size());
 }
-bool is_cuda_memory(const void *address, std::size_t bytes) {
+bool is_cuda_memory(const void *address, size_t bytes) {
   const auto *found = find_allocation(address);
   if (found == nullptr) return false;
-  return found->second.bytes - static_cast<std::size_t>(static_cast<const char *>(address) - found->first) >= bytes;
+  return found->second.bytes - static_cast<size_t>(static_cast<const char *>(address) - found->first) >= bytes;
 }
 int multiprocessor_count() {
   static const char *text = std::getenv("EMULATED_MULTIPROCESSORS");
   return text != nullptr ? std::atoi(text) : 2;
 }
-namespace {
-int resident = 4;
-}  // namespace
+static int resident = 4;
 void set_resident_blocks(int blocks) { resident = blocks; }
 int resident_blocks() { return resident; }
 CUcontext primary_context(int device) { return &state().primary[device]; }
@@ -235,8 +233,8 @@ void note_walk(PlanView &plan, int64_t chunks, int64_t warps) {
 }
 int64_t implicit_context_count() { return state().implicit_contexts; }
 bool is_capture_relaxed() { return this_thread().mode == cudaStreamCaptureModeRelaxed; }
-void *allocate_device(std::size_t bytes, int device) { return take(bytes, device, primary_context(device)); }
-void *allocate_pinned(std::size_t bytes) {
+void *allocate_device(size_t bytes, int device) { return take(bytes, device, primary_context(device)); }
+void *allocate_pinned(size_t bytes) {
   void *memory = std::malloc(bytes);
   state().allocations[static_cast<char *>(memory)] = {bytes, -1, primary_context(0)};
   return memory;
@@ -246,13 +244,16 @@ void *allocate_pinned(std::size_t bytes) {
 
 using namespace gsc::cuda::emulation;
 
+#define CAN_FAIL() \
+  if (fails(__func__)) return failure()
+
 // Calls that free or put back have done so when they report a failure: CUDA returns errors of earlier work there.
 
 cudaError_t cudaGetLastError() { return take_last_error(); }
 const char *cudaGetErrorString(cudaError_t) { return "emulated error"; }
 const char *cudaGetErrorName(cudaError_t) { return "cudaErrorEmulated"; }
 cudaError_t cudaGetDeviceCount(int *count) {
-  if (fails(__func__)) return failure();
+  CAN_FAIL();
   *count = kDevices;
   return cudaSuccess;
 }
@@ -269,39 +270,25 @@ cudaError_t cudaSetDevice(int device) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int) {
-  if (fails(__func__)) return failure();
+  CAN_FAIL();
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name, "emulated device");
-  properties->totalGlobalMem = std::size_t{256} << 20;
+  properties->totalGlobalMem = size_t{256} << 20;
   properties->major = kMajor;
   properties->multiProcessorCount = multiprocessor_count();
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
-  if (fails(__func__)) return failure();
-  switch (attribute) {
-    case cudaDevAttrMultiProcessorCount:
-      *value = multiprocessor_count();
-      break;
-    case cudaDevAttrMemoryClockRate:  // with the width, an H200's per multiprocessor
-      *value = 3'201'000;
-      break;
-    case cudaDevAttrGlobalMemoryBusWidth:
-      *value = 47 * multiprocessor_count();
-      break;
-    case cudaDevAttrComputeCapabilityMajor:
-      *value = kMajor;
-      break;
-    case cudaDevAttrComputeCapabilityMinor:
-      *value = 0;
-      break;
-    case cudaDevAttrPageableMemoryAccessUsesHostPageTables:
-      *value = state().host_page_tables ? 1 : 0;
-      break;
-    case cudaDevAttrMemoryPoolsSupported:
-      *value = state().has_pools ? 1 : 0;
-      break;
-  }
+  CAN_FAIL();
+  const std::map<cudaDeviceAttr, int> values = {
+      {cudaDevAttrMultiProcessorCount, multiprocessor_count()},
+      {cudaDevAttrMemoryClockRate, 3'201'000},  // with the width, an H200's per multiprocessor
+      {cudaDevAttrGlobalMemoryBusWidth, 47 * multiprocessor_count()},
+      {cudaDevAttrComputeCapabilityMajor, kMajor},
+      {cudaDevAttrComputeCapabilityMinor, 0},
+      {cudaDevAttrPageableMemoryAccessUsesHostPageTables, state().host_page_tables},
+      {cudaDevAttrMemoryPoolsSupported, state().has_pools}};
+  *value = values.at(attribute);
   return cudaSuccess;
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode) {
@@ -312,7 +299,7 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode) {
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
   const CUcontext context = working_context();
-  if (fails(__func__)) return failure();
+  CAN_FAIL();
   if (disturbs_capture()) return cudaErrorStreamCaptureUnsupported;
   *stream = reinterpret_cast<cudaStream_t>(std::malloc(1));
   state().streams[*stream] = {context, ++state().last_stream_id};
@@ -327,7 +314,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return fails(__func__) ? failure() : cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  if (fails(__func__)) return failure();
+  CAN_FAIL();
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
   if (disturbs_capture() || state().captured.count(stream) != 0) return cudaErrorStreamCaptureUnsupported;
   finish(end_of(queue_of(stream)));
@@ -343,7 +330,7 @@ static cudaError_t capture_status(cudaStream_t stream, cudaStreamCaptureStatus *
   return cudaSuccess;
 }
 cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id) {
-  if (fails(__func__)) return failure();
+  CAN_FAIL();
   if (stream == nullptr || !is_stream(stream)) return cudaErrorInvalidResourceHandle;
   *id = state().streams[stream].id;
   return cudaSuccess;
@@ -357,7 +344,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
   working_context();
-  if (fails(__func__)) return failure();
+  CAN_FAIL();
   *event = reinterpret_cast<cudaEvent_t>(std::malloc(1));
   state().events[*event] = {};
   return cudaSuccess;
@@ -370,7 +357,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return fails(__func__) ? failure() : cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  if (fails(__func__)) return failure();
+  CAN_FAIL();
   if (!is_stream(stream) || state().events.count(event) == 0) return cudaErrorInvalidResourceHandle;
   Mark &mark = state().events[event];
   mark = end_of(queue_of(stream));
@@ -378,7 +365,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  if (fails(__func__)) return failure();
+  CAN_FAIL();
   if (!is_stream(stream) || state().events.count(event) == 0) return cudaErrorInvalidResourceHandle;
   const Mark mark = state().events[event];
   if (mark.captured && !is_capturing(stream)) return cudaErrorCapturedEvent;
@@ -389,7 +376,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const cudaMemPoolProps *) {
   working_context();
-  if (fails(__func__)) return failure();
+  CAN_FAIL();
   if (!state().has_pools) return cudaErrorNotSupported;
   *pool = reinterpret_cast<cudaMemPool_t>(std::malloc(1));
   state().pools.insert(*pool);
@@ -404,8 +391,8 @@ cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
   std::free(pool);
   return fails(__func__) ? failure() : cudaSuccess;
 }
-cudaError_t cudaMallocFromPoolAsync(void **memory, std::size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
-  if (fails(__func__)) return failure();
+cudaError_t cudaMallocFromPoolAsync(void **memory, size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
+  CAN_FAIL();
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
   if (state().pools.count(pool) == 0) return cudaErrorInvalidValue;
   note_node(stream);
@@ -419,9 +406,9 @@ cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream) {
   if (error == cudaSuccess) enqueue_work(stream, [=] { give_back(memory); });
   return fails(__func__) ? failure() : error;
 }
-cudaError_t cudaMalloc(void **memory, std::size_t bytes) {
+cudaError_t cudaMalloc(void **memory, size_t bytes) {
   const CUcontext context = working_context();
-  if (fails(__func__)) return failure();
+  CAN_FAIL();
   if (disturbs_capture()) return cudaErrorStreamCaptureUnsupported;
   ++state().allocation_count;
   *memory = take(bytes, context->device, context);
@@ -435,15 +422,15 @@ cudaError_t cudaFree(void *memory) {
   const cudaError_t error = give_back(memory);
   return fails(__func__) ? failure() : error;
 }
-cudaError_t cudaMemsetAsync(void *memory, int value, std::size_t bytes, cudaStream_t stream) {
-  if (fails(__func__)) return failure();
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream) {
+  CAN_FAIL();
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
   note_node(stream);
   enqueue_work(stream, [=] { std::memset(reach(memory), value, bytes); });
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void *to, const void *from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-  if (fails(__func__)) return failure();
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  CAN_FAIL();
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
   note_node(stream);
   // With pageable memory it may wait.
@@ -455,7 +442,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, std::size_t bytes, cudaM
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *address) {
   working_context();
-  if (fails(__func__)) return failure();
+  CAN_FAIL();
   *attributes = {cudaMemoryTypeUnregistered, -2};
   if (const auto *found = find_allocation(address)) {
     *attributes = {found->second.device < 0 ? cudaMemoryTypeHost : cudaMemoryTypeDevice, found->second.device};

@@ -21,12 +21,12 @@ struct CUctx_st {
 
 namespace gsc::cuda::emulation {
 
-inline constexpr std::size_t kRegionBytes = std::size_t{256} << 20;
+inline constexpr size_t kRegionBytes = size_t{256} << 20;
 inline constexpr int kDevices = 2;
 inline constexpr int kMajor = 9;  ///< of the compute capability
 
 struct Allocation {
-  std::size_t bytes;
+  size_t bytes;
   int device;         ///< -1: pinned host memory
   CUcontext context;  ///< NULL: from a pool, which belongs to none
 };
@@ -51,7 +51,7 @@ struct State {
   State();
   char *region = nullptr;
   char *copy = nullptr;  ///< the same memory, always within reach
-  std::size_t used = 0;  ///< bytes of it up to the end of the last allocation that there ever was
+  size_t used = 0;       ///< bytes of it up to the end of the last allocation that there ever was
   int access = 0;
   std::map<char *, Allocation> allocations;
   std::map<cudaStream_t, Stream> streams;
@@ -70,19 +70,13 @@ struct State {
   bool capturing = false;           ///< every stream
   std::set<cudaStream_t> captured;  ///< these streams
   bool capture_disturbed = false;
-  int64_t allocation_count = 0;
-  int64_t wait_count = 0;
-  int64_t other_nodes = 0;
-  int64_t bytes_in_use = 0;
-  int64_t implicit_contexts = 0;
-  int64_t calls = 0;
+  int64_t allocation_count = 0, wait_count = 0, other_nodes = 0, bytes_in_use = 0, implicit_contexts = 0, calls = 0;
   int64_t failing_call = -1;
   const char *failed_call = nullptr;
   std::string always_failing;
   cudaError_t failure = cudaErrorUnknown;
   std::vector<Walk> walks;
-  int team = 0;
-  int split = 0;
+  int team = 0, split = 0;
 };
 State &state();
 

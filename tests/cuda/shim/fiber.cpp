@@ -27,7 +27,7 @@ gsc_switch_stacks:
 
 namespace gsc::cuda::emulation {
 
-void prepare(Left &fiber, char *stack, std::size_t bytes, void (*main)()) {
+void prepare(Left &fiber, char *stack, size_t bytes, void (*main)()) {
   constexpr int kSavedRegisters = 6;
   // The switch pops the saved registers and returns into main, whose own return address is never used.
   auto **top = reinterpret_cast<void **>(stack + bytes);
@@ -44,7 +44,7 @@ void switch_to(Left &from, Left &to) { gsc_switch_stacks(&from.stack_pointer, to
 #else
 namespace gsc::cuda::emulation {
 
-void prepare(Left &fiber, char *stack, std::size_t bytes, void (*main)()) {
+void prepare(Left &fiber, char *stack, size_t bytes, void (*main)()) {
   getcontext(&fiber.context);
   fiber.context.uc_stack.ss_sp = stack;
   fiber.context.uc_stack.ss_size = bytes;

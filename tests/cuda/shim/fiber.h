@@ -21,7 +21,7 @@ struct Left {
 };
 
 /// A new fiber: main(), which never returns, on its own stack.
-void prepare(Left &fiber, char *stack, std::size_t bytes, void (*main)());
+void prepare(Left &fiber, char *stack, size_t bytes, void (*main)());
 /// Suspends the running fiber and resumes another.
 void switch_to(Left &from, Left &to);
 
