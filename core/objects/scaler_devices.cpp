@@ -32,6 +32,7 @@ void Scaler::send_state(TensorList &grads, const CallStream &call) {
     made.state = DeviceMemory(there, sizeof(PolicyState));
     made.record_copy = DeviceMemory(context_->backend(), sizeof(ListRecord));
     made.read = StreamOrder(context_->backend());
+    other.read.precede(call);  // of the scaler that had the list before
     other = std::move(made);
   }
   order_.precede(call);

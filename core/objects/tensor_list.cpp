@@ -65,9 +65,13 @@ TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t 
 }
 
 TensorList::~TensorList() {
-  // First: freeing record_copy waits for the scaler's device, which may still be reading the record.
+  Backend &backend = context_->backend();
+  try {  // A scaler's device may still have to read the record, which is freed when this device has no work left.
+    other_context.read.precede(CallStream(backend, backend.setup_stream()));
+  } catch (...) {  // NOLINT(bugprone-empty-catch): a device that fails runs nothing more
+  }
   other_context = OtherContext{};
-  context_->backend().unbind(plan_);
+  backend.unbind(plan_);
 }
 
 void TensorList::require_count(int64_t count) const {

@@ -5,6 +5,7 @@
 // on the CPU. The last test makes random calls (`drive` in tests/support/objects.h).
 #include <deque>
 #include <functional>
+#include <optional>
 
 #include "tests/cuda/training.h"
 
@@ -31,6 +32,43 @@ TEST(StreamOrder, OneStreamWaitsForNothing) {
     }
     EXPECT_EQ(emulation::event_wait_count(), before);
   }
+}
+
+/// A list of device 1, whose report a scaler of device 0 was asked for on a stream and has not read yet.
+class UnreadReport : public testing::Test {
+ protected:
+  UnreadReport() {
+    EXPECT_GSC_OK(gsc_scaler_check(first_, training_->grads, list_stream_.get()));
+    norm_ = report_of(first_, training_->grads).grad_norm;
+    emulation::set_lazy_streams(true);
+    EXPECT_GSC_OK(gsc_scaler_read_report_async(first_, training_->grads, report_, stream_.get()));
+  }
+  ~UnreadReport() override {
+    emulation::set_lazy_streams(false);  // all that is left is done
+    EXPECT_EQ(report_->grad_norm, norm_);
+  }
+
+  const Context there_ = make_cuda_context(1), homes_[2] = {make_cuda_context(0), make_cuda_context(0)};
+  const Scaler first_ = make_scaler(homes_[0], 1024.0F), second_ = make_scaler(homes_[1], 512.0F);
+  const DeviceStream stream_{0}, list_stream_{1};
+  const OnDevice current_{1};
+  std::optional<Training> training_{there_};
+  gsc_report *const report_ = pinned_report();
+  double norm_ = 0.0;
+};
+
+TEST_F(UnreadReport, TheCheckOfAnotherScalerWaits) {
+  ASSERT_GSC_OK(gsc_scaler_discard(first_, training_->grads));
+  ASSERT_GSC_OK(gsc_scaler_check(second_, training_->grads, list_stream_.get()));
+  EXPECT_GT(report_of(second_, training_->grads).grad_norm, norm_);
+}
+
+TEST_F(UnreadReport, MemoryIsFreedOnceItWasRead) {
+  ASSERT_GSC_OK(gsc_scaler_update(first_, stream_.get()));
+  training_->destroy();
+  training_.emplace(there_, 1);  // frees what was released
+  ASSERT_GSC_OK(training_->step(list_stream_.get()));
+  EXPECT_EQ(scale_of(training_->scaler), 1024.0F);
 }
 
 /// The same objects on the CPU and on emulated devices: two contexts on device 0, one on device 1.

@@ -161,13 +161,20 @@ Mark end_of(const void *queue) {
 void finish_all() {
   for (auto it = state().queues.begin(); it != state().queues.end(); ++it) finish(end_of(it->first));
 }
+void finish_device() {
+  for (auto it = state().queues.begin(); it != state().queues.end(); ++it) {
+    if (it->second.device == working_context()->device) finish(end_of(it->first));
+  }
+}
 
 }  // namespace
 
 void enqueue_work(cudaStream_t stream, std::function<void()> work) {
   if (state().keeping) state().kept.push_back(work);
   if (!state().lazy) return work();
-  state().queues[queue_of(stream)].work.push_back(std::move(work));
+  Queue &queue = state().queues[queue_of(stream)];
+  queue.device = working_context()->device;
+  queue.work.push_back(std::move(work));
 }
 std::vector<std::function<void()>> keep_work(bool keep) {
   state().keeping = keep;
@@ -417,7 +424,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes) {
 cudaError_t cudaFree(void *memory) {
   working_context();
   if (disturbs_capture()) return cudaErrorStreamCaptureUnsupported;
-  finish_all();
+  finish_device();
   ++state().wait_count;
   const cudaError_t error = give_back(memory);
   return fails(__func__) ? failure() : error;

@@ -35,6 +35,7 @@ struct Allocation {
 struct Queue {
   std::deque<std::function<void()>> work;
   int64_t done = 0;
+  int device = 0;
 };
 struct Stream {
   CUcontext context;
