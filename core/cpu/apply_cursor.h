@@ -18,9 +18,6 @@ namespace {
 template <typename T>
 constexpr int kStep = kRowBytes / static_cast<int>(sizeof(T));
 
-/// Prefetch distance, on processors that gain by it.
-constexpr int kPrefetchBytes = 1024;
-
 /// g = clamp((g * inv_scale) * clip) in P, the type that stand-alone unscale and clip use for this dtype, so that a
 /// fused step matches separate ones; then sign * g in T, the arithmetic type of the parameters.
 template <typename P, typename T>
@@ -150,10 +147,11 @@ class Cursor {
 
   /// Always inlined: GCC takes a function that only prefetches for one without effect, and drops its calls.
   GSC_HD void prefetch_after(int64_t i, bool with_grads) const {
-    if (!span_.prefetch) return;
-    for (int k = 0; k < states_; ++k) prefetch(state(k, i), kPrefetchBytes, kRowBytes);
-    prefetch(at(span_.param, i * param_bytes_), kPrefetchBytes, kStep<T> * param_bytes_);
-    if (with_grads) prefetch(grad_address(i), kPrefetchBytes, kStep<T> * grad_bytes_);
+    const int ahead = span_.prefetch_bytes;
+    if (ahead == 0) return;
+    for (int k = 0; k < states_; ++k) prefetch(state(k, i), ahead, kRowBytes);
+    prefetch(at(span_.param, i * param_bytes_), ahead, kStep<T> * param_bytes_);
+    if (with_grads) prefetch(grad_address(i), ahead, kStep<T> * grad_bytes_);
   }
 
   /// Slot k from element i on; NULL if there is no such slot. State in fp32 or fp64 is worked on in place.

@@ -33,12 +33,12 @@ template <typename F, typename G, typename P>
   const float clip = c.sign * span.clip;  // exact: a sign does not change how products round
   const auto ratio = static_cast<float>(span.ratio);
   for (; i + kLanes <= span.n; i += kLanes) {
-    if (span.prefetch) {
-      prefetch(grad + i, kPrefetchBytes, kLanes * sizeof *grad);
-      prefetch(param + i, kPrefetchBytes, kLanes * sizeof *param);
-      if constexpr (F::kStates > 0) prefetch(s0 + i, kPrefetchBytes, kVectorBytes);
-      if constexpr (F::kStates > 1) prefetch(s1 + i, kPrefetchBytes, kVectorBytes);
-      if constexpr (F::kStates > 2) prefetch(s2 + i, kPrefetchBytes, kVectorBytes);
+    if (const int ahead = span.prefetch_bytes; ahead != 0) {
+      prefetch(grad + i, ahead, kLanes * sizeof *grad);
+      prefetch(param + i, ahead, kLanes * sizeof *param);
+      if constexpr (F::kStates > 0) prefetch(s0 + i, ahead, kVectorBytes);
+      if constexpr (F::kStates > 1) prefetch(s1 + i, ahead, kVectorBytes);
+      if constexpr (F::kStates > 2) prefetch(s2 + i, ahead, kVectorBytes);
     }
     float g[kLanes];
     float p[kLanes];
@@ -230,10 +230,6 @@ ChunkNorms moments_of(const ApplySpan &span, const C &cursor, const Coefficients
   DoubleColumns<kWidth> direction_squares;
   for (int64_t i = 0; i < span.n; i += kStep<T>) {
     const int n = min_int(span.n - i, kStep<T>);
-    if (kGradientsLast<F> && span.next_tile) {
-      prefetch(at(span.param, i * dtype_bytes(span.param_dtype)), kTileBytes, n * dtype_bytes(span.param_dtype));
-      prefetch(at(span.grad, i * dtype_bytes(span.grad_dtype)), kTileBytes, n * dtype_bytes(span.grad_dtype));
-    }
     if (span.n - i > n) cursor.prefetch_after(i, true);
     T g[kStep<T>];
     T buffer[kStep<T>];
@@ -258,7 +254,7 @@ ChunkNorms moments_of(const ApplySpan &span, const C &cursor, const Coefficients
 template <typename F, typename T>
 void moments_span(ApplySpan *span) {
   const Coefficients<T> c = narrow<T>(*span->coefficients);
-  const Cursor<T> cursor(*span, F::kStates);
+  const Cursor<T> cursor(*span, kGradientsLast<F> ? 0 : F::kStates);
   if constexpr (std::is_same_v<T, float>) {
     if (span->coded) {
       span->norms = moments_of<F>(*span, coded_cursor<F>(*span, cursor, c), c);

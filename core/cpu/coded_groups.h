@@ -170,7 +170,8 @@ template <typename F, typename D, typename R, typename Format, typename B>
     for (int n = 0; n < count; ++n) {
       const int64_t i = start + n * kBatch;
       // Steps that are bound by arithmetic keep up by themselves on most processors.
-      if ((span.prefetch || std::is_same_v<Format, Format32>)&&i % kCodedBlock == 0) cursor.prefetch_after(i, true);
+      if ((span.prefetch_bytes != 0 || std::is_same_v<Format, Format32>)&&i % kCodedBlock == 0)
+        cursor.prefetch_after(i, true);
       update(i, batches[n]);
     }
 #pragma GCC unroll 1

@@ -59,9 +59,8 @@ struct ApplySpan {
   int64_t step;   ///< the applied step, counted from 1
   bool coded;
   bool zero_grads, write_grads;
-  bool streaming;  ///< the step exceeds the caches: non-temporal stores for the model copy
-  bool prefetch;   ///< read every array ahead
-  bool next_tile;  ///< a sweep that only reads fetches the next tile
+  bool streaming;      ///< the step exceeds the caches: non-temporal stores for the model copy
+  int prefetch_bytes;  ///< how far ahead every array is fetched; 0: not at all
   bool count_unchanged;
   int64_t unchanged;  ///< in and out: elements whose parameter and remainder have the bits that they had
   // Only for formulas that need norms
