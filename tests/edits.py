@@ -198,12 +198,12 @@ def replacements(code, text, kind):
 
 
 def find_edits(root):
-    """All edits of core/ and capi/ but for core/cuda and what loads or unloads, by file and place. Of edits that read
+    """All edits of core/ and capi/ but for core/cuda, core/vulkan and what loads or unloads, by file and place. Of edits that read
     alike, all but the first have a number."""
     edits, seen = [], collections.Counter()
     for path in sorted([*(root / "core").rglob("*.[ch]*"), *(root / "capi").rglob("*.[ch]*")]):
         name = path.relative_to(root).as_posix()
-        if name.startswith(("core/cuda/", "capi/macos/", "capi/unload/")) or path.suffix not in (".h", ".cpp"):
+        if name.startswith(("core/cuda/", "core/vulkan/", "capi/macos/", "capi/unload/")) or path.suffix not in (".h", ".cpp"):
             continue
         text = path.read_text(encoding="utf-8")
         code, bare = mask(text, keep_strings=False), mask(text, keep_strings=True)
