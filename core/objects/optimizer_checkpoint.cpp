@@ -143,7 +143,7 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
     refuse("buffer", "was saved by a newer version, or is damaged: its flags are %d", header.flags);
   }
   if (((header.flags & kHasEma) != 0) != has_ema()) {
-    refuse("buffer", "%s an average of the weights, and this optimizer %s", has_ema() ? "has no" : "has",
+    refuse("buffer", "has %s average of the weights, and this optimizer %s", has_ema() ? "no" : "an",
            has_ema() ? "needs one" : "does not keep one");
   }
   const int32_t states = gsc::slot_count(variant_) + (has_ema() ? 1 : 0);
