@@ -198,12 +198,13 @@ def replacements(code, text, kind):
 
 
 def find_edits(root):
-    """All edits of core/ and capi/ but for core/cuda, core/vulkan and what loads or unloads, by file and place. Of edits that read
-    alike, all but the first have a number."""
+    """All edits of core/ and capi/ but for core/cuda, core/vulkan and what loads or unloads, by file and place. Those
+    that read alike have a number, but for the first."""
     edits, seen = [], collections.Counter()
     for path in sorted([*(root / "core").rglob("*.[ch]*"), *(root / "capi").rglob("*.[ch]*")]):
         name = path.relative_to(root).as_posix()
-        if name.startswith(("core/cuda/", "core/vulkan/", "capi/macos/", "capi/unload/")) or path.suffix not in (".h", ".cpp"):
+        left_out = ("core/cuda/", "core/vulkan/", "capi/macos/", "capi/unload/")
+        if name.startswith(left_out) or path.suffix not in (".h", ".cpp"):
             continue
         text = path.read_text(encoding="utf-8")
         code, bare = mask(text, keep_strings=False), mask(text, keep_strings=True)
