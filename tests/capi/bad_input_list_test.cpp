@@ -142,7 +142,8 @@ TEST_F(BadInputList, Getters) {
   EXPECT_INVALID(gsc_tensor_list_get_tensor(list, 0, nullptr), "out_tensor");
   EXPECT_INVALID(gsc_tensor_list_get_name(list, 0, nullptr), "out_name");
   for (const int64_t index : {int64_t{-1}, kCount, INT64_MAX}) {
-    EXPECT_INVALID(gsc_tensor_list_get_tensor(list, index, &tensor), "index");
+    EXPECT_INVALID(gsc_tensor_list_get_tensor(list, index, &tensor), ("index is " + std::to_string(index)).c_str(),
+                   ("the list has " + std::to_string(kCount)).c_str());
     EXPECT_INVALID(gsc_tensor_list_get_name(list, index, &name), "index");
   }
   EXPECT_EQ(count, -7);

@@ -114,7 +114,8 @@ TEST_F(BadInputOps, UpdateScale) {
   EXPECT_INVALID(gsc_ops_update_scale(c, &scale, nullptr, &found_inf, 2.0, 0.5, 2, nullptr), "growth_tracker");
   EXPECT_INVALID(gsc_ops_update_scale(c, &scale, &tracker, nullptr, 2.0, 0.5, 2, nullptr), "found_inf");
   for (const double v : {1.0, -1.0, kNan, kInf}) {
-    EXPECT_INVALID(gsc_ops_update_scale(c, &scale, &tracker, &found_inf, v, 0.5, 2, nullptr), "growth_factor");
+    EXPECT_INVALID(gsc_ops_update_scale(c, &scale, &tracker, &found_inf, v, 0.5, 2, nullptr), "growth_factor",
+                   "finite and > 1");
   }
   for (const double v : {0.0, 1.0, -1.0, kNan}) {
     EXPECT_INVALID(gsc_ops_update_scale(c, &scale, &tracker, &found_inf, 2.0, v, 2, nullptr), "backoff_factor");

@@ -79,6 +79,13 @@ TEST_F(BadInputOptimizer, OverlapBetweenLists) {
   expect_refused(params, grads, nullptr, {}, {"grads", "[2]", "overlap"});
   expect_refused(params_, params_, nullptr, {}, {"overlap"});
   expect_refused(params_, grads_, grads_, {}, {"model_copy", "overlap"});
+  const auto named = [&](const std::vector<gsc_tensor> &of, std::vector<const char *> names) {
+    gsc_tensor_list *list = nullptr;
+    EXPECT_GSC_OK(gsc_tensor_list_create(context_, of.data(), std::ssize(of), names.data(), &list));
+    return List(list);
+  };
+  expect_refused(named(small, {"p0", "p1", "p2"}), named(tensors, {"g0", "g1", "g2"}), nullptr, {},
+                 {"grads[2]", "params[1] (\"p1\") in memory (\"g2\")"});
 }
 
 TEST_F(BadInputOptimizer, ForeignContext) {
@@ -96,6 +103,7 @@ TEST_F(BadInputOptimizer, Groups) {
   const Optimizer optimizer = make_optimizer(context_, options, params_, grads_);
   gsc_optimizer *const o = optimizer;
   int32_t group = -7;
+  EXPECT_GSC_OK(gsc_optimizer_add_group(make_optimizer(context_, options, params_, grads_), 3, 0, &options, nullptr));
   const int64_t ranges[][2] = {{-1, 1}, {0, -1}, {0, 4}, {3, 1}, {1, INT64_MAX}};
   for (const auto &range : ranges) {
     EXPECT_NE(gsc_optimizer_add_group(o, range[0], range[1], &options, &group), GSC_OK) << range[0] << ' ' << range[1];
@@ -107,6 +115,9 @@ TEST_F(BadInputOptimizer, Groups) {
   EXPECT_INVALID(gsc_optimizer_add_group(o, 0, 1, &other, &group), "flags");
   other = optimizer_options(GSC_ADAM);
   EXPECT_INVALID(gsc_optimizer_add_group(o, 0, 1, &other, &group), "kind");
+  other = options;
+  other.state_format = GSC_STATE_BITS16;
+  EXPECT_INVALID(gsc_optimizer_add_group(o, 0, 1, &other, &group), "state_format is 1, but the optimizer's is 0");
   EXPECT_EQ(group, -7);
   ASSERT_GSC_OK(gsc_optimizer_add_group(o, 1, 1, &options, &group));
   EXPECT_EQ(group, 1);

@@ -21,6 +21,7 @@ TEST_F(BadInputScaler, MessagesOfLimitsNameBothNumbers) {
     EXPECT_INVALID(gsc_scaler_create(context, &options, &scaler), words);
   };
   refused(4.0F, 8.0F, 4.0F, "min_scale is 8, above options.max_scale, which is 4");
+  refused(0.25F, 0.75F, 0.5F, "min_scale is 0.75, above options.max_scale, which is 0.5");
   refused(2.0F, 8.0F, 0.0F, "init_scale is 2, below options.min_scale, which is 8");
   refused(1.0F, 0.0F, 0.5F, "init_scale is 1, above options.max_scale, which is 0.5");
 }

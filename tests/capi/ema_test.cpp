@@ -22,8 +22,8 @@ TEST_F(Ema, IsSavedAndLoaded) {
   // Who has none does not take one, nor the other way round.
   o.ema_decay = 0.0;
   const Small without(context, o, GSC_BF16);
-  EXPECT_INVALID(without.load(first.save()), "average of the weights");
-  EXPECT_INVALID(first.load(without.save()), "average of the weights");
+  EXPECT_INVALID(without.load(first.save()), "has an average of the weights", "does not keep one");
+  EXPECT_INVALID(first.load(without.save()), "has no average of the weights", "needs one");
 }
 
 TEST_F(Ema, ThatEvaluatingDoesNotTouch) {

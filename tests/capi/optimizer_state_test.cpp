@@ -97,6 +97,22 @@ TEST_F(OptimizerState, AdagradKnowsWhatItBeganWith) {
   EXPECT_GSC_OK(gsc_optimizer_add_group(trainer, 1, 1, &options, nullptr));
 }
 
+/// Steps that a caller restores mean that the state is restored too.
+TEST_F(OptimizerState, AdagradsStateIsInUseAfterItsStepsAreSet) {
+  const int64_t steps[] = {2, 1};
+  for (const bool of_tensors : {false, true}) {
+    gsc_optimizer_options options = optimizer_options(GSC_ADAGRAD);
+    Trainer trainer(context, {.options = options, .counts = {3, 5}});
+    if (of_tensors) {
+      ASSERT_GSC_OK(gsc_optimizer_set_tensor_steps(trainer, steps, 2, nullptr));
+    } else {
+      ASSERT_GSC_OK(gsc_optimizer_set_steps(trainer, 1, 0, nullptr));
+    }
+    options.initial_accumulator_value = 4.0;
+    EXPECT_INVALID(gsc_optimizer_add_group(trainer, 1, 1, &options, nullptr), "has been used since");
+  }
+}
+
 TEST_F(OptimizerState, AdagradLeavesTheCallersStateAsItIs) {
   Buffer params(GSC_FP32, 4), grads(GSC_FP32, 4), sums(GSC_FP32, 4);
   sums.fill(2.0);

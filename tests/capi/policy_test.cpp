@@ -170,22 +170,25 @@ struct Numbers {
   double growth, backoff;
   int32_t interval, hysteresis;
   float min_scale, max_scale;
+  uint32_t flags = 0;
 };
+constexpr uint32_t kFp32 = GSC_SCALER_FP32_PRODUCTS, kUnguarded = GSC_SCALER_NO_FINITE_GUARD;
 
 /// How a preset behaves is recorded from its system (tests/conformance): here are numbers alone.
 TEST(Presets, Numbers) {
   const Numbers table[] = {
       {GSC_PRESET_TORCH, 65536, 2, .5, 2000, 1, 0, 0},
       {GSC_PRESET_APEX, 65536, 2, .5, 2000, 1, 0, 16777216},
-      {GSC_PRESET_MEGATRON, 4294967296.0f, 2, .5, 1000, 2, 1, 0},
-      {GSC_PRESET_DEEPSPEED, 65536, 2, .5, 1000, 2, 1, 0},
+      {GSC_PRESET_MEGATRON, 4294967296.0f, 2, .5, 1000, 2, 1, 0, kUnguarded | kFp32},
+      {GSC_PRESET_DEEPSPEED, 65536, 2, .5, 1000, 2, 1, 0, kUnguarded},
       {GSC_PRESET_TENSORFLOW, 32768, 2, .5, 2000, 1, 1, 0},
-      {GSC_PRESET_KERAS, 32768, 2, .5, 2000, 1, 0, 0},
-      {GSC_PRESET_FLAX, 65536, 2, .5, 2000, 1, FLT_MIN, FLT_MAX},
-      {GSC_PRESET_JMP, 32768, 2, .5, 2000, 1, 1, 0},
-      {GSC_PRESET_FAIRSEQ, 32768, 2, .5, 2000, 1, 1e-4f, 0},
+      {GSC_PRESET_KERAS, 32768, 2, .5, 2000, 1, 0, 0, kUnguarded | kFp32},
+      {GSC_PRESET_FLAX, 65536, 2, .5, 2000, 1, FLT_MIN, FLT_MAX, kFp32},
+      {GSC_PRESET_JMP, 32768, 2, .5, 2000, 1, 1, 0, kFp32},
+      {GSC_PRESET_FAIRSEQ, 32768, 2, .5, 2000, 1, 1e-4f, 0, kUnguarded | GSC_SCALER_FLOOR_EXCLUSIVE},
       {GSC_PRESET_ONEFLOW, 65536, 2, .5, 2000, 1, 1, FLT_MAX},
-      {GSC_PRESET_COLOSSALAI, 65536, 2, .5, 1000, 2, 0, 0},
+      {GSC_PRESET_PADDLE, 65536, 2, .5, 2000, 1, 1, 0, kFp32},
+      {GSC_PRESET_COLOSSALAI, 65536, 2, .5, 1000, 2, 0, 0, kUnguarded | kFp32},
   };
   for (const Numbers &n : table) {
     SCOPED_TRACE(n.preset);
@@ -199,6 +202,7 @@ TEST(Presets, Numbers) {
     EXPECT_EQ(o.min_scale, n.min_scale);
     EXPECT_EQ(o.max_scale, n.max_scale);
     EXPECT_EQ(o.enabled, 1);
+    EXPECT_EQ(o.flags, n.flags);
   }
   const gsc_scaler_options torch = preset_options(GSC_PRESET_TORCH);
   const gsc_scaler_options defaults = GSC_SCALER_OPTIONS_INIT;

@@ -90,6 +90,10 @@ void train(const Context &context, const Case &c, const std::function<void(const
         ASSERT_GSC_OK(gsc_scaler_check_range(training->scaler, grads, 1, 1, nullptr));
         ASSERT_GSC_OK(gsc_scaler_check_range(training->scaler, grads, 3, 3, nullptr));
       }
+      if (i == 4) {  // the check of the slices keeps what was found before
+        training->trainer.grads()[0].set(69999, kNan);
+        ASSERT_GSC_OK(gsc_scaler_check_range(training->scaler, grads, 0, 2, nullptr));
+      }
     }
     ASSERT_GSC_OK(gsc_scaler_step(whole.scaler, whole.trainer, nullptr));
     step(sliced);
@@ -98,6 +102,16 @@ void train(const Context &context, const Case &c, const std::function<void(const
     }
     whole.expect_same(sliced);
     if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(StepSlice, ReturnsTheBytesOfWholeElements) {
+  const Training training(make_context(1), {.name = "", .kind = GSC_SGD});
+  ASSERT_GSC_OK(gsc_scaler_unscale(training.scaler, training.trainer.grad_list(), nullptr));
+  int64_t left = INT64_MAX;
+  while (left > 0) {
+    ASSERT_GSC_OK(training.slice(1, &left));
+    ASSERT_EQ(left % 2, 0) << "12 or 14 bytes an element";
   }
 }
 

@@ -27,6 +27,24 @@ void expect_same(float a, float b, float c) {
   EXPECT_TRUE(same) << a << " * " << b << " + " << c << ": " << got << ", expected " << expected;
 }
 
+TEST(RealPower, IsThePowerToFifteenDigits) {
+  for (const double base : {1e-300, 1e-7, 0.3, 0.70710678, 0.9999, 1.0, 1.4142136, 3.0, 1e5, 1e300}) {
+    for (const double exponent : {0.0, 1e-9, 0.5, 0.75, 1.0, 1.5, 2.0, 3.25, 17.0}) {
+      const double expected = std::pow(base, exponent);
+      if (expected > 0.0 && std::isfinite(expected)) {
+        EXPECT_NEAR(real_power(base, exponent) / expected, 1.0, 1e-15 * (2.0 + std::abs(std::log2(expected))))
+            << base << "^" << exponent;
+      } else {
+        EXPECT_EQ(real_power(base, exponent), expected) << base << "^" << exponent;
+      }
+    }
+  }
+  EXPECT_EQ(real_power(0.0, 0.5), 0.0);
+  EXPECT_EQ(real_power(0.0, 0.0), 1.0);
+  EXPECT_EQ(real_power(1e-300, 3.5), 0.0);
+  EXPECT_EQ(real_power(1e300, 3.5), HUGE_VAL);
+}
+
 TEST(MultiplyAdd, RandomPatterns) {
   std::mt19937 random(1);
   const auto any = [&] { return std::bit_cast<float>(uint32_t(random())); };
