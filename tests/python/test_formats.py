@@ -74,6 +74,13 @@ def test_every_format_loads_every_other(source, target):
     assert again.steps == 4
 
 
+def test_state_of_float64_parameters_stays_as_it_is():
+    params = [np.ones(3, np.float32), np.ones(3, np.float64)]
+    optimizer = gs.AdamW(params, [np.full(3, 0.5, np.float32), np.full(3, 0.25, np.float64)], lr=0.1)
+    optimizer.step()
+    same(optimizer.fp32_state_dict()["state"], optimizer.state_arrays())
+
+
 def test_masters_begin_as_their_weights_and_are_not_dropped():
     plain, _, _ = made(state="8bit")
     split, _, _ = made(state="8bit", master="split")

@@ -355,8 +355,8 @@ class Optimizer(Closeable):
         return {"kind": type(self).__name__, "param_groups": found, "state": self.state_arrays()}
 
     def fp32_state_dict(self) -> dict[str, Any]:
-        """:meth:`state_dict` with all state in float32, which optimizers of every format load. Split masters are left
-        out: they begin as their weights."""
+        """:meth:`state_dict` with all state in float32, that of float64 parameters in float64. Optimizers of every
+        format load it. Split masters are left out: they begin as their weights."""
         return {**self.state_dict(), "state": checkpoint.save(self, full=True)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *, rename: checkpoint.Rename = None) -> None:
