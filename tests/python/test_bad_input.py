@@ -59,7 +59,8 @@ OPTIMIZERS = [
     (gs.Adam, dict(betas=0.9), ValueError, "betas"), (gs.Adam, dict(device="cpu:x"), ValueError, "device"),
     (gs.Adam, dict(momentum=0.9), TypeError, "momentum"),
     (gs.AdamW, dict(state="4bit"), ValueError, "state is '4bit'; it must be one of 'fp32', '16bit', '8bit'"),
-    (gs.AdamW, dict(master="fp32"), ValueError, "master is 'fp32'; it must be one of None, 'split', 'split24', 'stoch"),
+    (gs.AdamW, dict(master="fp32"), ValueError,
+     "master is 'fp32'; it must be one of None, 'split', 'split24', 'stochastic'"),
     (gs.AdamW, dict(master="split"), ValueError, r"master is 1, but params\[0\] is fp32; it needs fp16 or bf16"),
     (gs.AdamW, dict(seed=1 << 63), ValueError, "seed is 9223372036854775808; it must be in"),
 ]

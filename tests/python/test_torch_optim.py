@@ -144,6 +144,16 @@ def test_state_of_the_users_own_is_loaded_as_it_is():
         assert entry["mine"].tolist() == [1, 2] and entry["step"] == 2
 
 
+def test_versions_tell_autograd():
+    p = param(3, value=1.0, grad=1.0)
+    loss = (p * p).sum()
+    before = p._version
+    gst.SGD([p], lr=1.0).step()
+    assert p._version > before
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_master_weights(dtype):
     """16-bit parameters are the rounded masters, which do what fp32 parameters do; small updates are not lost."""

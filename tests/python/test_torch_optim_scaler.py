@@ -134,6 +134,13 @@ def test_a_first_step_that_is_skipped_leaves_no_momentum():
     assert optimizer.state[p]["momentum_buffer"].tolist() == [4.0, 4.0] and p.tolist() == [-4.0, -4.0]
 
 
+def test_the_fused_tail_reads_gradients_and_writes_none():
+    p = param(3, grad=16.0)
+    version = p.grad._version
+    started(init_scale=8.0).step(gst.SGD([p], lr=1.0))
+    assert p.tolist() == [-2.0] * 3 and p.grad.tolist() == [16.0] * 3 and p.grad._version == version
+
+
 def test_a_check_that_was_not_used_is_forgotten():
     p = param(3, grad=1.0)
     optimizer = gst.SGD([p], lr=1.0)

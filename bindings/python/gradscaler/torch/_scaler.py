@@ -275,7 +275,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
             super().update(new_scale)
             return
         scale, tracker = self._check_scale_growth_tracker("update")
-        # A defaultdict, which PyTorch's types do not say.
+        # PyTorch types it as a dict; it is a defaultdict of dicts.
         states: Any = self._per_optimizer_states
         flags = [flag for state in states.values() for flag in state["found_inf_per_device"].values()]
         if (_context(scale.device) is None and not self._beyond) or not flags:
