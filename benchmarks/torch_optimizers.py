@@ -34,7 +34,8 @@ import table  # noqa: E402
 from torch_tail import MODELS  # noqa: E402
 
 THREADS, SCALE, MAX_NORM = 2, 2.0, 1.0
-AIMS = {"1000x1024": 8.0, "10000x64": 8.0, "resnet50": 1.5, "gpt2_124m": 1.5}
+AIMS = {"1000x1024": 6.0, "10000x64": 12.0, "resnet50": 0.98, "gpt2_124m": 0.98}
+TAIL_AIMS = {**AIMS, "resnet50": 1.35, "gpt2_124m": 1.35}
 CASES = ("step", "new gradients", "tail")
 SIDES = ("gradscaler", "torch fused", "torch foreach")
 
@@ -152,8 +153,9 @@ def tables(results):
             shown = [f"{middle[side]:.2f} ({min(times[side]):.2f})" for side in SIDES]
             ours, fused = middle["gradscaler"], middle["torch fused"]
             shown += [f"{middle[side] / ours:.2f}" for side in SIDES[1:]]
-            met = "met" if min(fused, middle["torch foreach"]) / ours >= AIMS[model] else "missed"
-            lines.append(f"| {model} | {case} | " + " | ".join(shown) + f" | >= {AIMS[model]:g}: {met} |")
+            aim = (TAIL_AIMS if case == "tail" else AIMS)[model]
+            met = "met" if min(fused, middle["torch foreach"]) / ours >= aim else "missed"
+            lines.append(f"| {model} | {case} | " + " | ".join(shown) + f" | >= {aim:g}: {met} |")
     return "\n".join(lines) + "\n"
 
 
