@@ -36,6 +36,7 @@ WRAPPING = {"add", "sub", "and", "or", "xor", "not", "neg"}
 PREDICATE = {"and": "{} && {}", "or": "{} || {}", "xor": "{} != {}", "not": "!{}"}
 INTEGER_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 FLOAT_COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"}
+SHARED = r"\.shared\s+\.align\s+(\d+)\s+\.([bu]\d+)\s+([\w$]+)(?:\[(\d+)\])?;"
 CACHE_HINTS = {"cs", "cg", "L1::no_allocate"}
 VECTORS = {"v2": 2, "v4": 4}
 SPECIAL_REGISTERS = {"%tid.x": "t.index", "%ntid.x": "t.block_threads", "%ctaid.x": "t.block_index",
@@ -46,6 +47,11 @@ DROPPED_DIRECTIVES = (".version", ".file", ".target", ".address_size", ".maxntid
 
 class Unknown(Exception):
     """PTX that this translator does not support."""
+
+
+def require(supported, what="modifiers"):
+    if not supported:
+        raise Unknown(what)
 
 
 def size_of(kind):
@@ -70,15 +76,18 @@ def identifier(name):
     return re.sub(r"\W", "_", name)
 
 
-def align(offset, to):
-    return (offset + to - 1) // to * to
-
-
 @dataclasses.dataclass
 class Variable:
     """The location of a parameter or a shared variable."""
     offset: int
     size: int
+
+
+def add_variable(variables, end, name, size, alignment):
+    """Places a variable behind the others, which end there, and returns where it ends."""
+    offset = (end + alignment - 1) // alignment * alignment
+    variables[name] = Variable(offset, size)
+    return offset + size
 
 
 @dataclasses.dataclass
@@ -98,14 +107,10 @@ class Kernel:
         self.body = []  # Instruction, or str for a label
 
     def add_parameter(self, name, size, alignment):
-        offset = align(self.parameter_bytes, alignment)
-        self.parameters[name] = Variable(offset, size)
-        self.parameter_bytes = offset + size
+        self.parameter_bytes = add_variable(self.parameters, self.parameter_bytes, name, size, alignment)
 
     def add_shared(self, name, size, alignment):
-        offset = align(self.shared_bytes, alignment)
-        self.shared[name] = Variable(offset, size)
-        self.shared_bytes = offset + size
+        self.shared_bytes = add_variable(self.shared, self.shared_bytes, name, size, alignment)
 
 
 class Module:
@@ -145,7 +150,7 @@ class Module:
         line = self.next()
         if not line or line.startswith(DROPPED_DIRECTIVES):
             return
-        if match := re.fullmatch(r"\.shared\s+\.align\s+(\d+)\s+\.([bu]\d+)\s+([\w$]+)(?:\[(\d+)\])?;", line):
+        if match := re.fullmatch(SHARED, line):
             self.shared[match[3]] = (int(match[4] or 1) * size_of(match[2]), int(match[1]))
         elif match := re.fullmatch(r"\.global\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d+)\]\s*=\s*\{(.*)\};", line):
             self.constants[match[2]] = (int(match[1]), match[4])
@@ -187,7 +192,7 @@ class Module:
                     source = self.place(match[3], match[4])
             elif match := re.fullmatch(r"\.reg\s+\.(\w+)\s+%(\w+)<(\d+)>;", line):
                 kernel.registers[match[2]] = (match[1], int(match[3]))
-            elif match := re.fullmatch(r"\.shared\s+\.align\s+(\d+)\s+\.([bu]\d+)\s+([\w$]+)(?:\[(\d+)\])?;", line):
+            elif match := re.fullmatch(SHARED, line):
                 kernel.add_shared(match[3], int(match[4] or 1) * size_of(match[2]), int(match[1]))
             elif match := re.fullmatch(r"(\$?[\w$]+):", line):
                 kernel.body.append(match[1])
@@ -236,8 +241,7 @@ class Writer:
             bits = f"uint64_t{{0x{match[1]}U}}"
             return f"as<double>({bits})" if is_float(kind) else f"static_cast<{cpp}>({bits})"
         if re.fullmatch(r"-?(0[xX][0-9A-Fa-f]+U?|\d+)", operand):
-            if is_float(kind):
-                raise Unknown(f"integer {operand} as {kind}")
+            require(not is_float(kind), f"integer {operand} as {kind}")
             value = int(operand.rstrip("U"), 0) & ((1 << 64) - 1)
             return f"static_cast<{cpp}>(uint64_t{{{value}U}})"
         if operand.startswith("%"):
@@ -245,21 +249,21 @@ class Writer:
             held = self.register_type(name)
             if held == kind:
                 return name
-            if is_float(held) or is_float(kind):
-                return f"as<{cpp}>({name})"
-            return f"static_cast<{cpp}>({name})"
-        if operand in self.kernel.shared:
-            return f"static_cast<{cpp}>({self.kernel.shared[operand].offset})"
-        if operand in self.kernel.parameters:
-            return f"static_cast<{cpp}>(reinterpret_cast<uintptr_t>(p + {self.kernel.parameters[operand].offset}))"
-        if operand in self.module.constants:
-            return f"static_cast<{cpp}>(reinterpret_cast<uintptr_t>({constant_name(self.module, operand)}))"
-        raise Unknown(f"operand {operand}")
+            return f"{'as' if is_float(held) or is_float(kind) else 'static_cast'}<{cpp}>({name})"
+        return f"static_cast<{cpp}>({self.address_of(operand)})"
+
+    def address_of(self, variable, offset=0):
+        """The address of a variable, as a C++ expression."""
+        if variable in self.kernel.shared:
+            return f"uintptr_t{{{self.kernel.shared[variable].offset + offset}}}"
+        if variable in self.kernel.parameters:
+            return f"reinterpret_cast<uintptr_t>(p + {self.kernel.parameters[variable].offset + offset})"
+        require(variable in self.module.constants, f"variable {variable}")
+        return f"reinterpret_cast<uintptr_t>({constant_name(self.module, variable)} + {offset})"
 
     def write(self, operand, expression, kind):
         """A statement that sets a register from an expression of PTX type `kind`."""
-        if not operand.startswith("%"):
-            raise Unknown(f"destination {operand}")
+        require(operand.startswith("%"), f"destination {operand}")
         name = operand[1:]
         held = self.register_type(name)
         value = f"static_cast<{CPP_TYPES[kind]}>({expression})"
@@ -270,21 +274,14 @@ class Writer:
         return f"{name} = static_cast<{CPP_TYPES[held]}>({value});"
 
     def address(self, operand):
-        """[register+offset] or [variable+offset] as (expression, variable's space or "")."""
+        """[register+offset] or [variable+offset] as a C++ expression."""
         match = re.fullmatch(r"\[([%\w$]+)(?:\+(-?\d+))?\]", operand)
-        if not match:
-            raise Unknown(f"address {operand}")
+        require(match, f"address {operand}")
         base, offset = match[1], int(match[2] or 0)
         if base.startswith("%"):
             kind = "u64" if self.register_type(base[1:]) == "b64" else "u32"
             return f"static_cast<uintptr_t>({self.read(base, kind)} + ({offset}))"
-        if base in self.kernel.shared:
-            return f"uintptr_t{{{self.kernel.shared[base].offset + offset}}}"
-        if base in self.kernel.parameters:
-            return f"reinterpret_cast<uintptr_t>(p + {self.kernel.parameters[base].offset + offset})"
-        if base in self.module.constants:
-            return f"reinterpret_cast<uintptr_t>({constant_name(self.module, base)} + {offset})"
-        raise Unknown(f"address {operand}")
+        return self.address_of(base, offset)
 
     def translate(self, instruction):
         self.source = instruction.source
@@ -293,17 +290,13 @@ class Writer:
         parts = match[3].split(".")
         operands = split_operands(match[4])
         name, kind = parts[0], parts[-1]
-        method = getattr(self, "do_" + name, None)
-        if method is None:
-            method = functools.partial(self.arithmetic, name)
+        method = getattr(self, "do_" + name, functools.partial(self.arithmetic, name))
         return guard + "{ " + method(parts[1:], kind, operands) + " }"
 
     @staticmethod
     def only(modifiers, *allowed):
         """Refuses a modifier that is not one of `allowed`."""
-        extra = [m for m in modifiers if m not in allowed]
-        if extra:
-            raise Unknown("modifiers ." + ".".join(extra))
+        require(set(modifiers) <= set(allowed))
 
     # Control flow.
 
@@ -327,8 +320,8 @@ class Writer:
                 elements = VECTORS[modifier]
             elif modifier in ("nc", "volatile"):
                 flags.append(modifier)
-            elif modifier not in CACHE_HINTS:
-                raise Unknown("modifiers ." + ".".join(modifiers))
+            else:
+                require(modifier in CACHE_HINTS)
         return space, flags, elements
 
     def do_ld(self, modifiers, kind, operands):
@@ -345,8 +338,7 @@ class Writer:
 
     def do_st(self, modifiers, kind, operands):
         space, _, elements = self.memory(modifiers)
-        if space == "param":
-            raise Unknown("st.param")
+        require(space != "param")
         values = ", ".join(self.read(x, kind) for x in split_operands(operands[1].strip("{}")))
         return (f"const {CPP_TYPES[kind]} w[{elements}] = {{{values}}}; "
                 f"store_{space}(t, {self.address(operands[0])}, w, sizeof w, {self.number('st')});")
@@ -356,8 +348,7 @@ class Writer:
         if modifiers[:2] == ["relaxed", "gpu"]:  # as it is without saying so
             modifiers = modifiers[2:]
         space, what = modifiers[0], modifiers[1]
-        if space not in ("global", "shared") or what not in ("add", "max", "inc") or len(modifiers) != 3:
-            raise Unknown("modifiers ." + ".".join(modifiers))
+        require(space in ("global", "shared") and what in ("add", "max", "inc") and len(modifiers) == 3)
         k = integer(kind)
         return (f"atomic_{what}_{space}<{CPP_TYPES[k]}>(t, {self.address(address)}, {self.read(operand, k)}, "
                 f"{self.number('atom')})"), k
@@ -369,8 +360,7 @@ class Writer:
         return self.atomic(modifiers, kind, *operands)[0] + ";"
 
     def do_membar(self, modifiers, *_):
-        if modifiers != ["gl"]:
-            raise Unknown("membar." + ".".join(modifiers))
+        require(modifiers == ["gl"])
         return f"fence(t, {self.number('membar')});"
 
     # Meeting other threads.
@@ -378,13 +368,11 @@ class Writer:
     def do_bar(self, modifiers, _, operands):
         if modifiers == ["warp", "sync"]:
             return f"warp_barrier(t, {self.read(operands[0], 'u32')}, {self.number('bar.warp')});"
-        if modifiers == ["sync"] and operands == ["0"]:
-            return f"block_barrier(t, {self.number('bar')});"
-        raise Unknown("bar." + ".".join(modifiers) + " " + ", ".join(operands))
+        require(modifiers == ["sync"] and operands == ["0"], "barrier")
+        return f"block_barrier(t, {self.number('bar')});"
 
     def do_shfl(self, modifiers, _, operands):
-        if modifiers[0] != "sync" or modifiers[1] not in ("bfly", "down", "idx") or modifiers[2:] != ["b32"]:
-            raise Unknown("shfl." + ".".join(modifiers))
+        require(modifiers[0] == "sync" and modifiers[1] in ("bfly", "down", "idx") and modifiers[2:] == ["b32"])
         target, _, valid = operands[0].partition("|")
         arguments = ", ".join(self.read(x, "u32") for x in operands[1:5])
         text = (f"bool ok = false; const uint32_t v = shuffle_{modifiers[1]}(t, {arguments}, ok, "
@@ -396,11 +384,11 @@ class Writer:
     def do_mov(self, modifiers, kind, operands):
         self.only(modifiers, kind)
         target, value = operands
-        if value.startswith("{") or target.startswith("{"):
-            packed = value if value.startswith("{") else target
-            names = split_operands(packed.strip("{}"))
+        packs = value.startswith("{")
+        if packs or target.startswith("{"):
+            names = split_operands((value if packs else target).strip("{}"))
             width = int(kind[1:]) // len(names)
-            if packed is value:
+            if packs:
                 pieces = [f"static_cast<uint64_t>({self.read(x, f'u{width}')}) << {width * i}"
                           for i, x in enumerate(names)]
                 return self.write(target, " | ".join(pieces), unsigned(kind))
@@ -422,8 +410,7 @@ class Writer:
         if kind == "pred":
             return f"{operands[0][1:]} = {PREDICATE[name].format(*(x[1:] for x in operands[1:]))};"
         rounding = ["rn"] if is_float(kind) and name in ROUNDED else []
-        if modifiers[:-1] != rounding:
-            raise Unknown(f"{name}." + ".".join(modifiers))
+        require(modifiers[:-1] == rounding)
         k = unsigned(kind) if not is_float(kind) and name in WRAPPING else kind
         template = (FLOAT if is_float(kind) else INTEGER)[name]
         values = [self.read(x, k) for x in operands[1:]]
@@ -458,8 +445,8 @@ class Writer:
     def shift(self, function, modifiers, kind, operands):
         self.only(modifiers, kind)
         k = integer(kind)
-        return self.write(operands[0], f"{function}<{CPP_TYPES[k]}>({self.read(operands[1], k)}, "
-                                       f"{self.read(operands[2], 'u32')})", k)
+        target, value, count = operands
+        return self.write(target, f"{function}<{CPP_TYPES[k]}>({self.read(value, k)}, {self.read(count, 'u32')})", k)
 
     def do_shl(self, *arguments):
         return self.shift("shift_left", *arguments)
@@ -469,21 +456,18 @@ class Writer:
 
     def do_selp(self, modifiers, kind, operands):
         self.only(modifiers, kind)
-        return self.write(operands[0], f"{operands[3][1:]} ? {self.read(operands[1], kind)} : "
-                                       f"{self.read(operands[2], kind)}", kind)
+        target, a, b, condition = operands
+        return self.write(target, f"{condition[1:]} ? {self.read(a, kind)} : {self.read(b, kind)}", kind)
 
     def do_setp(self, modifiers, kind, operands):
         comparison = modifiers[0]
-        if len(modifiers) != 2 or "|" in operands[0]:
-            raise Unknown("setp." + ".".join(modifiers))
+        require(len(modifiers) == 2 and "|" not in operands[0])
+        k = kind if is_float(kind) else integer(kind)
+        a, b = (self.read(x, k) for x in operands[1:])
         if is_float(kind):
-            if comparison not in FLOAT_COMPARISONS:
-                raise Unknown("setp." + ".".join(modifiers))
-            return (f"{operands[0][1:]} = is_{comparison}({self.read(operands[1], kind)}, "
-                    f"{self.read(operands[2], kind)});")
-        k = integer(kind)
-        return (f"{operands[0][1:]} = {self.read(operands[1], k)} {INTEGER_COMPARISONS[comparison]} "
-                f"{self.read(operands[2], k)};")
+            require(comparison in FLOAT_COMPARISONS)
+            return f"{operands[0][1:]} = is_{comparison}({a}, {b});"
+        return f"{operands[0][1:]} = {a} {INTEGER_COMPARISONS[comparison]} {b};"
 
     def do_cvt(self, modifiers, source, operands):
         target = modifiers[-2]
@@ -495,23 +479,19 @@ class Writer:
         value = self.read(operands[1], source)
         if is_float(source) and is_float(target):
             exact = (source, target) == ("f32", "f64")
-            if rounding != ([] if exact else ["rn"]):
-                raise Unknown("cvt." + ".".join(modifiers))
-            return self.write(operands[0], value, target)
-        if is_float(source):
-            if rounding != ["rzi"] or (source, target) not in (("f64", "s64"), ("f32", "s64"), ("f32", "s32")):
-                raise Unknown("cvt." + ".".join(modifiers))
-            return self.write(operands[0], f"truncate_to_{target}({value})", target)
-        if rounding != (["rn"] if is_float(target) else []):
-            raise Unknown("cvt." + ".".join(modifiers))
+            require(rounding == ([] if exact else ["rn"]))
+        elif is_float(source):
+            require(rounding == ["rzi"] and (source, target) in (("f64", "s64"), ("f32", "s64"), ("f32", "s32")))
+            value = f"truncate_to_{target}({value})"
+        else:
+            require(rounding == (["rn"] if is_float(target) else []))
         return self.write(operands[0], value, target)
 
     def do_bfi(self, modifiers, kind, operands):
         self.only(modifiers, kind)
         u = unsigned(kind)
-        bits = f"{self.read(operands[1], u)}, {self.read(operands[2], u)}"
-        place = f"{self.read(operands[3], 'u32')}, {self.read(operands[4], 'u32')}"
-        return self.write(operands[0], f"insert_bits<{CPP_TYPES[u]}>({bits}, {place})", u)
+        arguments = ", ".join(self.read(x, k) for x, k in zip(operands[1:], (u, u, "u32", "u32"), strict=True))
+        return self.write(operands[0], f"insert_bits<{CPP_TYPES[u]}>({arguments})", u)
 
     def do_prmt(self, modifiers, _, operands):
         self.only(modifiers, "b32")
