@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 
-from library_file import format_of, macho_identity, read_macho, read_pe
+from library_file import format_of, macho_identity, read
 
 VERSION_NODE = "GSC_1"
 
@@ -24,14 +24,17 @@ def output_of(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
+def elf_symbols(arguments):
+    """(kind, name with version) of each"""
+    lines = output_of(arguments.nm, "-D", "--defined-only", arguments.library).splitlines()
+    return [line.split()[-2:] for line in lines]
+
+
 def exports_with_prefix(arguments):
-    kind = format_of(arguments.library)
-    if kind == "elf":
-        lines = output_of(arguments.nm, "-D", "--defined-only", arguments.library).splitlines()
-        names = {line.split()[-1] for line in lines}
+    if format_of(arguments.library) == "elf":
+        names = {symbol for _, symbol in elf_symbols(arguments)}
     else:
-        names, _ = (read_pe if kind == "pe" else read_macho)(arguments.library)
-        names = {name for name in names if not name.startswith("gsc_")}
+        names = {name for name in read(arguments.library)[0] if not name.startswith("gsc_")}
     print(f"{len(names)} exported symbols")
     wrong = sorted(name for name in names if not name.startswith(arguments.prefix))
     return [f"exported: {name}" for name in wrong] if names else ["exports nothing"]
@@ -43,25 +46,20 @@ def exports(arguments):
     wanted = {"gsc_library_get_api"}
     with open(arguments.functions) as file:
         wanted |= {line.strip() for line in file if line.startswith("gsc_")}
-    kind = format_of(arguments.library)
-    if kind != "elf":
-        names, _ = (read_pe if kind == "pe" else read_macho)(arguments.library)
-        print(f"{len(names)} exported symbols, {len(wanted)} functions")
-        problems = [f"missing: {name}" for name in sorted(wanted - names)]
-        return problems + [f"not in the list: {name}" for name in sorted(names - wanted)]
-    found = {}
-    for line in output_of(arguments.nm, "-D", "--defined-only", arguments.library).splitlines():
-        _, kind, symbol = line.split()
-        name, _, version = symbol.partition("@@")
-        if name != VERSION_NODE or kind != "A":  # some nm list the version node itself
-            found[name] = (kind, version)
-    problems = [f"missing: {name}" for name in sorted(wanted - found.keys())]
-    problems += [f"not in the list: {name} ({found[name][0]})" for name in sorted(found.keys() - wanted)]
-    for name in sorted(wanted & found.keys()):
-        if found[name] != ("T", VERSION_NODE):
-            problems.append(f"{name}: kind {found[name][0]}, version `{found[name][1]}`, wanted T and {VERSION_NODE}")
+    right = ("T", VERSION_NODE)
+    if format_of(arguments.library) == "elf":
+        found = {}
+        for kind, symbol in elf_symbols(arguments):
+            name, _, version = symbol.partition("@@")
+            if name != VERSION_NODE or kind != "A":  # some nm list the version node itself
+                found[name] = (kind, version)
+    else:
+        found = dict.fromkeys(read(arguments.library)[0], right)
     print(f"{len(found)} exported symbols, {len(wanted)} functions")
-    return problems
+    return ([f"missing: {name}" for name in sorted(wanted - found.keys())]
+            + [f"not in the list: {name}" for name in sorted(found.keys() - wanted)]
+            + [f"{name}: kind and version are {found[name]}, not {right}" for name in sorted(wanted & found.keys())
+               if found[name] != right])
 
 
 def macho_problems(library):
@@ -78,7 +76,7 @@ def macho_problems(library):
 def needed(arguments):
     kind = format_of(arguments.library)
     if kind != "elf":
-        _, libraries = (read_pe if kind == "pe" else read_macho)(arguments.library)
+        _, libraries = read(arguments.library)
         allowed = {"pe": r"(?i)(kernel32|msvcrt|api-ms-win-crt-[a-z]+-l1-1-0)\.dll",
                    "macho": r"/usr/lib/libSystem\.B\.dylib"}[kind]
         print(f"needs {', '.join(libraries)}")

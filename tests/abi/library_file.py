@@ -16,6 +16,11 @@ def format_of(path):
     return {b"\x7fELF": "elf", b"\xcf\xfa\xed\xfe": "macho"}[magic]
 
 
+def read(path):
+    """(exported names, needed libraries) of a library that is not ELF"""
+    return (read_pe if format_of(path) == "pe" else read_macho)(path)
+
+
 def _string(data, offset):
     return data[offset : data.index(b"\0", offset)].decode()
 

@@ -69,7 +69,7 @@ def main():
             errors += [f"{architecture}: {name} needs {registers} registers, at most {limit}"
                        for name, registers in apply.items() if architecture == "sm_90" and registers > limit]
             print(f"{architecture}: {what} at most {max(apply.values(), default=0)} registers")
-    size = os.path.getsize(os.path.realpath(library))
+    size = os.path.getsize(library)
     print(f"{size / (1 << 20):.1f} MB")
     if size > MAX_BYTES:
         errors.append(f"the library has {size} bytes, at most {MAX_BYTES}")

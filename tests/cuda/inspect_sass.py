@@ -72,14 +72,14 @@ def successors(function):
         kind = x.name.split(".")[0]
         behind = [i + 1] if i + 1 < len(code) else []
         to = [function.labels[t] for t in x.targets() if t in function.labels]
-        if kind in ("BRX", "BRXU", "JMX", "JMXU", "JMP") and not to:
-            raise ValueError(f"{x.name} {x.operands}: a jump that this script does not follow")
         if ".DIV" in x.name:  # to where lanes of a warp that has fallen apart wait for each other
             result.append(behind)
         elif kind == "BRA":
             conditional = x.guard or re.match(r"!?U?P\d", x.operands)
             result.append(to + (behind if conditional else []))
         elif kind in ("BRX", "BRXU", "JMX", "JMXU", "JMP"):
+            if not to:
+                raise ValueError(f"{x.name} {x.operands}: a jump that this script does not follow")
             result.append(to)
         elif kind == "BSYNC":
             places = joins.get(x.operands, set())
@@ -125,7 +125,7 @@ def shortest_loop(function, wanted):
             seen.add((i, state))
             for j in follow[i]:
                 if j == head and state == goal:
-                    best = length if best is None else min(best, length)
+                    best = length  # shorter than what was found before, or it would have been left out
                 for new in after(state, j):
                     heapq.heappush(queue, (length + 1, j, new))
     return best
@@ -173,10 +173,10 @@ def inspect(functions, budgets, say=print):
                 f"{n} {kind if isinstance(kind, str) else f'{8 * kind[1]}-bit {kind[0]}s'}"
                 for kind, n in budget.moves.items()))
             continue
-        say(f"{budget.what}: {loop / budget.elements:.1f} instructions an element, at most {budget.most}")
+        found = f"{budget.what}: {loop / budget.elements:.1f} instructions an element, at most {budget.most}"
+        say(found)
         if loop > budget.most * budget.elements:
-            errors.append(f"{budget.what}: {loop / budget.elements:.1f} instructions an element, "
-                          f"at most {budget.most}")
+            errors.append(found)
     return errors
 
 
