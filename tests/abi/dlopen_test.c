@@ -184,38 +184,43 @@ static void unload_with_live_objects(const char *path) {
   open_use_close(path);
 }
 
+/* Expects that nothing is loaded from `path`, and returns the message, which has both words in it. */
+static const char *refuse(const char *path, const char *word, const char *other) {
+  static char message[2048];
+  gsc_library library;
+  CHECK(!gsc_library_open(&library, path, message, sizeof message));
+  CHECK(library.handle == NULL && library.api == NULL);
+  if (strstr(message, word) == NULL || strstr(message, other) == NULL) {
+    fprintf(stderr, "not \"%s\" and \"%s\": %s\n", word, other, message);
+    exit(1);
+  }
+  return message;
+}
+
 /* The first `bytes` bytes of the library as a file that is refused, and says why; then the library loads. */
 static void refuse_file(const char *path, long bytes, const char *why) {
   static const char name[] = "./abi_dlopen_broken.so";
   gsc_library library;
-  char message[2048];
   FILE *in = fopen(path, "rb"), *out = fopen(name, "wb");
   long i;
   CHECK(in != NULL && out != NULL);
   for (i = 0; i < bytes; ++i) fputc(fgetc(in), out);
   CHECK(fclose(in) == 0 && fclose(out) == 0);
-  CHECK(!gsc_library_open(&library, name, message, sizeof message));
-  CHECK(library.handle == NULL && library.api == NULL);
-  CHECK(strstr(message, name) != NULL && strstr(message, why) != NULL && strlen(message) > strlen(name) + 20);
+  CHECK(strlen(refuse(name, name, why)) > strlen(name) + 20);
   CHECK(remove(name) == 0);
-  CHECK(gsc_library_open(&library, path, message, sizeof message));
+  CHECK(gsc_library_open(&library, path, NULL, 0));
   gsc_library_close(&library);
   CHECK(!is_loaded(path));
 }
 
 static void fail_with_words(const char *path) {
   static const char missing[] = MISSING;
+  const char *found;
   gsc_library library;
   char message[2048], little[24];
-  CHECK(!gsc_library_open(&library, missing, message, sizeof message));
-  CHECK(library.handle == NULL && library.api == NULL);
-  CHECK(strstr(message, missing) != NULL && strstr(message, WHY_MISSING) != NULL);
-
-  CHECK(!gsc_library_open(&library, ANOTHER_LIBRARY, message, sizeof message));
-  CHECK(strstr(message, ANOTHER_LIBRARY) != NULL && strstr(message, "gsc_library_get_api") != NULL);
-
-  CHECK(!gsc_library_open(&library, "/", message, sizeof message)); /* a directory */
-  CHECK(strstr(message, "\"/\"") != NULL);
+  refuse(missing, missing, WHY_MISSING);
+  refuse(ANOTHER_LIBRARY, ANOTHER_LIBRARY, "gsc_library_get_api");
+  refuse("/", "\"/\"", ""); /* a directory */
   refuse_file(path, 0, "");
   refuse_file(path, 64, "");
 #if defined(__linux__)
@@ -233,15 +238,15 @@ static void fail_with_words(const char *path) {
   CHECK(gsc_library_open(&library, NULL, message, sizeof message));
   gsc_library_close(&library);
   CHECK(!is_loaded(path));
-  CHECK(!gsc_library_open(&library, missing, message, sizeof message)); /* a path given is the only one tried */
-  CHECK(strstr(message, path) == NULL && strstr(message, "GRADSCALER_LIBRARY") == NULL);
+  found = refuse(missing, missing, ""); /* a path given is the only one tried */
+  CHECK(strstr(found, path) == NULL && strstr(found, "GRADSCALER_LIBRARY") == NULL);
   CHECK(set_variable("GRADSCALER_LIBRARY", missing) == 0);
   if (gsc_library_open(&library, NULL, message, sizeof message)) {
     printf("%s is installed on this system; the message without it is not looked at\n", GSC_LIBRARY_NAME);
     gsc_library_close(&library);
   } else {
-    const char *first = strstr(message, missing);
-    CHECK(first != NULL && strstr(first, "\"" GSC_LIBRARY_NAME "\"") != NULL);
+    found = strstr(message, missing);
+    CHECK(found != NULL && strstr(found, "\"" GSC_LIBRARY_NAME "\"") != NULL);
     CHECK(strstr(message, "; the environment variable GRADSCALER_LIBRARY can name the file") != NULL);
   }
 }

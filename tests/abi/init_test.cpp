@@ -2,31 +2,31 @@
 //
 // Option structs: INIT macros against init functions byte for byte, and the defaults of every kind. struct_size_test.cpp
 // has what init functions do with a size; what the presets mean is tested elsewhere.
-#include <gradscaler/gradscaler.h>
-#include <gtest/gtest.h>
+#include <type_traits>
 
-#include <cstdint>
-#include <cstring>
-#include <string>
+#include "tests/support/objects.h"
 
+namespace gsc_test {
 namespace {
 
 constexpr unsigned char kFill = 0xa5;
 
+/// What `init` writes over bytes of `fill`.
+template <typename Options, typename... Kind>
+Options initialized(int fill, gsc_status (*init)(Options *, uint32_t, Kind...), std::type_identity_t<Kind>... kind) {
+  Options o;
+  std::memset(&o, fill, sizeof o);
+  EXPECT_EQ(init(&o, sizeof o, kind...), GSC_OK);
+  return o;
+}
+
 TEST(InitMacro, ContextEqualsFunction) {
-  const gsc_context_options macro = GSC_CONTEXT_OPTIONS_INIT;
-  gsc_context_options function;
-  std::memset(&function, kFill, sizeof function);
-  ASSERT_EQ(gsc_context_options_init(&function, sizeof function), GSC_OK);
-  EXPECT_EQ(std::memcmp(&macro, &function, sizeof function), 0);
+  EXPECT_TRUE(same_bytes<gsc_context_options>(GSC_CONTEXT_OPTIONS_INIT, initialized(kFill, gsc_context_options_init)));
 }
 
 TEST(InitMacro, ScalerEqualsTorchPreset) {
-  const gsc_scaler_options macro = GSC_SCALER_OPTIONS_INIT;
-  gsc_scaler_options preset;
-  std::memset(&preset, kFill, sizeof preset);
-  ASSERT_EQ(gsc_scaler_options_init(&preset, sizeof preset, GSC_PRESET_TORCH), GSC_OK);
-  EXPECT_EQ(std::memcmp(&macro, &preset, sizeof preset), 0);
+  EXPECT_TRUE(same_bytes<gsc_scaler_options>(GSC_SCALER_OPTIONS_INIT,
+                                             initialized(kFill, gsc_scaler_options_init, GSC_PRESET_TORCH)));
 }
 
 #define EXPECT_FIELD(field) EXPECT_EQ(o.field, expected.field)
@@ -60,12 +60,9 @@ TEST(InitKinds, EveryKindKnowsItsDefaults) {
   };
   for (const Expected &expected : all) {
     SCOPED_TRACE(expected.kind);
-    gsc_optimizer_options o, over_others;
-    std::memset(&o, 0, sizeof o);
-    std::memset(&over_others, kFill, sizeof o);
-    ASSERT_EQ(gsc_optimizer_options_init(&o, sizeof o, expected.kind), GSC_OK);
-    ASSERT_EQ(gsc_optimizer_options_init(&over_others, sizeof o, expected.kind), GSC_OK);
-    EXPECT_EQ(std::memcmp(&o, &over_others, sizeof o), 0) << "a byte is not written";
+    const auto o = initialized(0, gsc_optimizer_options_init, expected.kind);
+    EXPECT_TRUE(same_bytes(o, initialized(kFill, gsc_optimizer_options_init, expected.kind)))
+        << "a byte is not written";
     EXPECT_FIELD(kind);
     EXPECT_EQ(o.flags, 0u);
     EXPECT_EQ(o.state_format, GSC_STATE_FULL);
@@ -93,12 +90,12 @@ TEST(InitKinds, EveryKindKnowsItsDefaults) {
 template <typename Options>
 void expect_refused(gsc_status (*init)(Options *, uint32_t, int32_t), int32_t last, const char *word) {
   for (const int32_t bad : {-1, last + 1, 1000, INT32_MIN, INT32_MAX}) {
+    SCOPED_TRACE(bad);
     Options o;
     std::memset(&o, kFill, sizeof o);
     const Options before = o;
-    EXPECT_EQ(init(&o, sizeof o, bad), GSC_ERROR_INVALID_ARGUMENT) << bad;
-    EXPECT_NE(std::string(gsc_error_get_message()).find(word), std::string::npos) << gsc_error_get_message();
-    EXPECT_EQ(std::memcmp(&o, &before, sizeof o), 0);
+    EXPECT_INVALID(init(&o, sizeof o, bad), word);
+    EXPECT_TRUE(same_bytes(o, before));
   }
 }
 
@@ -108,3 +105,4 @@ TEST(InitKinds, UnknownKindOrPresetIsRefused) {
 }
 
 }  // namespace
+}  // namespace gsc_test

@@ -3,7 +3,6 @@
 // struct_size in every other struct that carries it: those passed in are refused with a size that no release had, those
 // filled in are written to that size and no further. What the fields mean is tested elsewhere.
 #include <array>
-#include <functional>
 #include <type_traits>
 
 #include "tests/support/trainer.h"
@@ -19,8 +18,8 @@ class StructSize : public ::testing::Test {
   StructSize() { EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler_, trainer_, nullptr)); }
 
   // Calls a function that fills in a Struct with good and bad sizes.
-  template <typename Struct>
-  void check_output(const std::function<gsc_status(Struct *)> &fill) {
+  template <typename Struct, typename Fill>
+  void check_output(const Fill &fill) {
     alignas(16) std::array<unsigned char, kRoom> bytes;
     const auto run = [&](uint32_t size) {
       bytes.fill(kFill);
@@ -40,12 +39,12 @@ class StructSize : public ::testing::Test {
       EXPECT_INVALID(run(bad), "struct_size", bad > size ? "newer header" : "set it to the sizeof");
       for (size_t i = 4; i < kRoom; ++i) ASSERT_EQ(bytes[i], kFill) << "struct_size " << bad << ", byte " << i;
     }
-    EXPECT_EQ(fill(nullptr), GSC_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(fill(static_cast<Struct *>(nullptr)), GSC_ERROR_INVALID_ARGUMENT);
   }
 
   // Calls a function that takes a Struct, with bad sizes.
-  template <typename Struct>
-  void check_input(Struct good, const std::function<gsc_status(const Struct *)> &take) {
+  template <typename Struct, typename Take>
+  void check_input(Struct good, const Take &take) {
     const uint32_t size = sizeof(Struct);
     for (uint32_t bad : {0u, 3u, size - 1, size + 1, size + 8, UINT32_MAX}) {
       Struct given = good;
@@ -57,10 +56,9 @@ class StructSize : public ::testing::Test {
   }
 
   // The same of a function that makes an object, which is destroyed again.
-  template <typename Struct, typename T>
-  void check_creation(const Struct &good, void (*destroy)(T *),
-                      const std::function<gsc_status(const Struct *, T **)> &create) {
-    check_input<Struct>(good, [&](const Struct *in) {
+  template <typename Struct, typename T, typename Create>
+  void check_creation(const Struct &good, void (*destroy)(T *), const Create &create) {
+    check_input(good, [&](const Struct *in) {
       T *made = nullptr;
       const gsc_status status = create(in, &made);
       EXPECT_EQ(made != nullptr, status == GSC_OK);
@@ -109,43 +107,40 @@ TEST_F(StructSize, DeviceState) {
 
 TEST_F(StructSize, ScalerState) {
   check_output<gsc_scaler_state>([&](auto *out) { return gsc_scaler_get_state_sync(scaler_, out, nullptr); });
-  check_input<gsc_scaler_state>(state_of(scaler_),
-                                [&](auto *in) { return gsc_scaler_set_state(scaler_, in, nullptr); });
+  check_input(state_of(scaler_), [&](auto *in) { return gsc_scaler_set_state(scaler_, in, nullptr); });
 }
 
 TEST_F(StructSize, ScalerOptions) {
   check_output<gsc_scaler_options>([&](auto *out) { return gsc_scaler_get_options(scaler_, out); });
   const gsc_scaler_options options = GSC_SCALER_OPTIONS_INIT;
-  check_input<gsc_scaler_options>(options, [&](auto *in) { return gsc_scaler_set_options(scaler_, in, nullptr); });
-  check_creation<gsc_scaler_options, gsc_scaler>(
-      options, gsc_scaler_destroy, [&](auto *in, auto **out) { return gsc_scaler_create(context_, in, out); });
+  check_input(options, [&](auto *in) { return gsc_scaler_set_options(scaler_, in, nullptr); });
+  check_creation(options, gsc_scaler_destroy,
+                 [&](auto *in, auto **out) { return gsc_scaler_create(context_, in, out); });
 }
 
 TEST_F(StructSize, OptimizerOptions) {
   check_output<gsc_optimizer_options>([&](auto *out) { return gsc_optimizer_get_options(trainer_, 0, out); });
   const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
-  check_input<gsc_optimizer_options>(options,
-                                     [&](auto *in) { return gsc_optimizer_set_options(trainer_, 0, in, nullptr); });
-  check_creation<gsc_optimizer_options, gsc_optimizer>(options, gsc_optimizer_destroy, [&](auto *in, auto **out) {
+  check_input(options, [&](auto *in) { return gsc_optimizer_set_options(trainer_, 0, in, nullptr); });
+  check_creation(options, gsc_optimizer_destroy, [&](auto *in, auto **out) {
     Buffer param(GSC_FP32, 4), grad(GSC_FP32, 4);
     return gsc_optimizer_create(context_, in, make_list(context_, param), make_list(context_, grad), nullptr, nullptr,
                                 0, out);
   });
   // Last: the one call that succeeds uses the tensor up.
-  check_input<gsc_optimizer_options>(options,
-                                     [&](auto *in) { return gsc_optimizer_add_group(trainer_, 0, 1, in, nullptr); });
+  check_input(options, [&](auto *in) { return gsc_optimizer_add_group(trainer_, 0, 1, in, nullptr); });
 }
 
 TEST_F(StructSize, ContextOptions) {
   gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
   options.num_threads = 1;
-  check_creation<gsc_context_options, gsc_context>(options, gsc_context_destroy, gsc_context_create);
+  check_creation(options, gsc_context_destroy, gsc_context_create);
 }
 
 TEST_F(StructSize, Reducer) {
   const auto reduce = [](void *, double *, int64_t, gsc_stream) -> int32_t { return 0; };
   const gsc_reducer reducer = {sizeof(gsc_reducer), 0, reduce, nullptr};
-  check_input<gsc_reducer>(reducer, [&](auto *in) { return gsc_scaler_set_reducer(scaler_, in); });
+  check_input(reducer, [&](auto *in) { return gsc_scaler_set_reducer(scaler_, in); });
 }
 
 }  // namespace
