@@ -24,13 +24,21 @@ public final class SegmentProbe {
     return Tensor.of(segment.asByteBuffer().order(ByteOrder.nativeOrder()), DType.FP32);
   }
 
+  private static void check(boolean right, String otherwise) {
+    if (!right) {
+      throw new AssertionError(otherwise);
+    }
+  }
+
+  private static void stepped(MemorySegment weights) {
+    check(weights.getAtIndex(ValueLayout.JAVA_FLOAT, 7) == -2f, "the step missed the segment");
+  }
+
   private static void refused(String part, Runnable call) {
     try {
       call.run();
     } catch (BadStateException | InvalidArgumentException e) {
-      if (!e.getMessage().contains(part)) {
-        throw new AssertionError(e.getMessage() + " does not say: " + part);
-      }
+      check(e.getMessage().contains(part), e.getMessage() + " does not say: " + part);
       checks++;
       return;
     }
@@ -47,9 +55,7 @@ public final class SegmentProbe {
       final TensorList grads = new TensorList(context, tensor(gradients));
       final Optimizer optimizer = new Optimizer(context, OptimizerOptions.sgd().lr(1), params, grads);
       optimizer.step();
-      if (weights.getAtIndex(ValueLayout.JAVA_FLOAT, 7) != -2f) {
-        throw new AssertionError("the step missed the segment");
-      }
+      stepped(weights);
       final Thread other = new Thread(() -> refused("confined to another thread", optimizer::step));
       other.start();
       other.join();
@@ -68,14 +74,10 @@ public final class SegmentProbe {
       params.setTensors(tensor(next));
       optimizer.step();
       refused("lr: the arena of its memory is closed", () -> optimizer.setDeviceLr(0, lr));
-      if (next.getAtIndex(ValueLayout.JAVA_FLOAT, 7) != -2f) {
-        throw new AssertionError("the step missed the new segment");
-      }
+      stepped(next);
     }
     segments();
-    if (checks != 10) {
-      throw new AssertionError(checks + " checks");
-    }
+    check(checks == 10, checks + " checks");
     System.out.println("10 refusals");
   }
 
@@ -93,9 +95,7 @@ public final class SegmentProbe {
           TensorList grads = new TensorList(context, Tensor.of(gradients, DType.FP16));
           Optimizer optimizer = new Optimizer(context, OptimizerOptions.sgd().lr(1), params, grads)) {
         optimizer.step();
-        if (weights.getAtIndex(ValueLayout.JAVA_FLOAT, 7) != -2f) {
-          throw new AssertionError("the step missed the segment");
-        }
+        stepped(weights);
         shorter.close();
         refused("tensors[0]: the arena of its memory is closed", optimizer::step);
       }

@@ -3,15 +3,10 @@ package io.github.gradscaler;
 
 import static org.junit.jupiter.api.Assertions.*;
 
-import java.nio.charset.StandardCharsets;
-import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
-import java.util.concurrent.Future;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -26,20 +21,19 @@ class CloseTest {
     World.collectAll();
   }
 
-  /** Calls every object until it is closed. Returns the number of rounds. */
-  private static int useUntilClosed(World w) {
-    for (int rounds = 0;; rounds++) {
-      try {
+  /** Calls every object until it is closed. */
+  private static void useUntilClosed(World w) {
+    try {
+      while (true) {
         w.scaler.step(w.optimizer);
         w.scaler.update();
         w.optimizer.stepsApplied();
         w.grads.diagnose();
         new TensorList(w.context, w.weights).close();
         Thread.yield();
-      } catch (BadStateException e) {
-        assertTrue(e.getMessage().endsWith(" is closed"), e.getMessage());
-        return rounds;
       }
+    } catch (BadStateException e) {
+      assertTrue(e.getMessage().endsWith(" is closed"), e.getMessage());
     }
   }
 
@@ -74,24 +68,17 @@ class CloseTest {
       if (i % 2 == 0) {
         made.set(new World(8));
       }
-      final List<Future<?>> tasks = new ArrayList<>();
-      tasks.add(pool.submit(() -> {
+      final World.Body closer = () -> {
+        start.await();
+        closeInTurn(made.get(), first);
+      };
+      World.onThreads(pool, () -> {
         if (first % 2 != 0) {
           made.set(new World(8));
         }
         start.await();
-        return useUntilClosed(made.get());
-      }));
-      for (int closer = 0; closer < 2; closer++) {
-        tasks.add(pool.submit(() -> {
-          start.await();
-          closeInTurn(made.get(), first);
-          return null;
-        }));
-      }
-      for (Future<?> task : tasks) {
-        task.get(60, TimeUnit.SECONDS);
-      }
+        useUntilClosed(made.get());
+      }, closer, closer);
     }
     pool.shutdown();
   }
@@ -99,26 +86,16 @@ class CloseTest {
   /** Two threads ask an object at once for what only reads. */
   @Test
   void twoCallersAndACloser() throws Exception {
-    final ExecutorService pool = threads(2);
+    final ExecutorService pool = threads(3);
     for (int i = 0; i < RACES; i++) {
       final Context context = Context.cpu(1);
-      final List<Future<?>> callers = new ArrayList<>();
-      for (int caller = 0; caller < 2; caller++) {
-        callers.add(pool.submit(() -> {
-          try {
-            while (true) {
-              context.numThreads();
-              Thread.yield();
-            }
-          } catch (BadStateException e) {
-            assertEquals("Context is closed", e.getMessage());
-          }
-        }));
-      }
-      context.close();
-      for (Future<?> caller : callers) {
-        caller.get(60, TimeUnit.SECONDS);
-      }
+      final World.Body caller = () -> World.badState("Context is closed", () -> {
+        while (true) {
+          context.numThreads();
+          Thread.yield();
+        }
+      });
+      World.onThreads(pool, caller, caller, context::close);
     }
     pool.shutdown();
   }
@@ -131,8 +108,8 @@ class CloseTest {
       final int first = i;
       w.scaler.setReducer(values -> closeInTurn(w, first));
       w.scaler.step(w.optimizer);
-      assertEquals("GradScaler is closed", assertThrowsClosed(() -> w.scaler.update()));
-      assertEquals("Optimizer is closed", assertThrowsClosed(() -> w.optimizer.step()));
+      World.badState("GradScaler is closed", w.scaler::update);
+      World.badState("Optimizer is closed", w.optimizer::step);
     }
   }
 
@@ -149,22 +126,13 @@ class CloseTest {
       final Optimizer overState = new Optimizer(w.context, OptimizerOptions.sgd().lr(1), state, w.grads);
       w.scaler.setReducer(values -> owner.close());
       w.scaler.step(overState);
-      assertEquals("tensors[0]: the optimizer whose state it is is closed", assertThrowsClosed(overState::step));
+      World.badState("tensors[0]: the optimizer whose state it is is closed", overState::step);
       overState.close();
       final Thread closer = new Thread(state::close);
       closer.start();
       closer.join();
       assertEquals(before, NativeMemory.held());
     }
-  }
-
-  private static String assertThrowsClosed(Runnable call) {
-    try {
-      call.run();
-    } catch (IllegalStateException e) {
-      return e.getMessage();
-    }
-    throw new AssertionError("was not refused");
   }
 
   /** A refused call holds none of the objects that it was given. */
@@ -175,8 +143,8 @@ class CloseTest {
       other.grads.close();
       final long before = NativeMemory.held();
       final TensorList params = new TensorList(w.context, w.weights);
-      assertEquals("TensorList is closed",
-          assertThrowsClosed(() -> new Optimizer(w.context, OptimizerOptions.sgd(), params, other.grads)));
+      World.badState("TensorList is closed",
+          () -> new Optimizer(w.context, OptimizerOptions.sgd(), params, other.grads));
       params.close();
       assertEquals(before, NativeMemory.held());
       other.close();
@@ -205,12 +173,8 @@ class CloseTest {
   @Test
   void inAShutdownHook() throws Exception {
     for (int i = 0; i < 10; i++) {
-      final Process process = new ProcessBuilder(Path.of(System.getProperty("java.home"), "bin", "java").toString(),
-          "-XX:+UseSerialGC", "-Xmx64m", "-cp", System.getProperty("java.class.path"), Exit.class.getName())
-          .redirectErrorStream(true).start();
-      final String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
-      assertEquals(3, process.waitFor(), output);
-      assertEquals("", output);
+      assertEquals("", World.java(3, "-XX:+UseSerialGC", "-Xmx64m", "-cp", System.getProperty("java.class.path"),
+          Exit.class.getName()));
     }
   }
 

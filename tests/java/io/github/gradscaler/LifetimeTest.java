@@ -11,29 +11,27 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
-import java.util.concurrent.Future;
-import java.util.concurrent.TimeUnit;
+import java.util.stream.IntStream;
 import org.junit.jupiter.api.Test;
 
 /** Objects that are closed, forgotten, made by the million or used by many threads; and the buffers behind them. */
 class LifetimeTest {
-  private static void closed(Class<?> type, Runnable call) {
-    final BadStateException e = assertThrows(BadStateException.class, call::run);
-    assertEquals(type.getSimpleName() + " is closed", e.getMessage());
+  private static void closed(Class<?> type, World.Body call) {
+    World.badState(type.getSimpleName() + " is closed", call);
   }
 
   @Test
   void useAfterClose() {
     final World w = new World(2);
     w.close();
-    closed(GradScaler.class, () -> w.scaler.getScale());
-    closed(GradScaler.class, () -> w.scaler.update());
-    closed(GradScaler.class, () -> w.scaler.history());
-    closed(Optimizer.class, () -> w.optimizer.step());
-    closed(Optimizer.class, () -> w.optimizer.saveSize());
-    closed(TensorList.class, () -> w.grads.count());
-    closed(TensorList.class, () -> w.grads.diagnose());
-    closed(Context.class, () -> w.context.numThreads());
+    closed(GradScaler.class, w.scaler::getScale);
+    closed(GradScaler.class, w.scaler::update);
+    closed(GradScaler.class, w.scaler::history);
+    closed(Optimizer.class, w.optimizer::step);
+    closed(Optimizer.class, w.optimizer::saveSize);
+    closed(TensorList.class, w.grads::count);
+    closed(TensorList.class, w.grads::diagnose);
+    closed(Context.class, w.context::numThreads);
     closed(Context.class, () -> new GradScaler(w.context));
     closed(Context.class, () -> Ops.cast(w.context, new Tensor[0], new Tensor[0]));
     try (World other = new World(2)) {
@@ -57,20 +55,16 @@ class LifetimeTest {
       overState.step();
       optimizer.close();
       final String closed = ": the optimizer whose state it is is closed";
-      refused("src[0]" + closed, () -> Ops.cast(w.context, state, other.weights));
-      refused("dst[0]" + closed, () -> Ops.cast(w.context, other.weights, again));
-      refused("tensors[0]" + closed, () -> new TensorList(w.context, state));
-      refused("tensors[0]" + closed, () -> list.diagnose());
-      refused("tensors[0]" + closed, () -> list.get(0));
-      refused("tensors[0]" + closed, () -> overState.step());
+      World.badState("src[0]" + closed, () -> Ops.cast(w.context, state, other.weights));
+      World.badState("dst[0]" + closed, () -> Ops.cast(w.context, other.weights, again));
+      World.badState("tensors[0]" + closed, () -> new TensorList(w.context, state));
+      World.badState("tensors[0]" + closed, list::diagnose);
+      World.badState("tensors[0]" + closed, () -> list.get(0));
+      World.badState("tensors[0]" + closed, overState::step);
       list.setTensors(other.grads.get(0));
       assertEquals(4, list.diagnose().get(0).count());
       overState.close();
     }
-  }
-
-  private static void refused(String message, Runnable call) {
-    assertEquals(message, assertThrows(BadStateException.class, call::run).getMessage());
   }
 
   /** The memory of a tensor that a list hands out, and of one made of an address and its owner. */
@@ -242,21 +236,14 @@ class LifetimeTest {
   @Test
   void errorsBelongToTheThread() throws Exception {
     final ExecutorService pool = Executors.newFixedThreadPool(4);
-    final List<Future<?>> threads = new ArrayList<>();
-    for (int t = 1; t <= 4; t++) {
-      final int scale = -t;
-      threads.add(pool.submit(() -> {
-        try (World w = new World(1)) {
-          for (int i = 0; i < 2000; i++) {
-            final Exception e = assertThrows(InvalidArgumentException.class, () -> w.scaler.setScale(scale));
-            assertTrue(e.getMessage().contains("scale is " + scale + ";"), e.getMessage());
-          }
+    World.onThreads(pool, IntStream.range(-4, 0).mapToObj(scale -> (World.Body) () -> {
+      try (World w = new World(1)) {
+        for (int i = 0; i < 2000; i++) {
+          final Exception e = assertThrows(InvalidArgumentException.class, () -> w.scaler.setScale(scale));
+          assertTrue(e.getMessage().contains("scale is " + scale + ";"), e.getMessage());
         }
-      }));
-    }
-    for (Future<?> thread : threads) {
-      thread.get(60, TimeUnit.SECONDS);
-    }
+      }
+    }).toArray(World.Body[]::new));
     pool.shutdown();
   }
 }

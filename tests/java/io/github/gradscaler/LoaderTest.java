@@ -4,12 +4,9 @@ package io.github.gradscaler;
 import static org.junit.jupiter.api.Assertions.*;
 
 import java.io.File;
-import java.io.IOException;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
-import java.util.List;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -24,31 +21,18 @@ class LoaderTest {
 
   @TempDir Path temporary;
 
-  private String run(String classPath, String... properties) throws IOException, InterruptedException {
-    final List<String> command = new ArrayList<>();
-    command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-    command.addAll(List.of(properties));
-    command.add("-Djava.io.tmpdir=" + temporary);
-    command.add("-cp");
-    command.add(classPath + File.pathSeparator + PROBE);
-    command.add(LoaderProbe.class.getName());
-    return run(command);
+  private String run(int exitStatus, String classPath, String... properties) throws Exception {
+    return World.java(exitStatus, Stream.concat(Stream.of(properties), Stream.of("-Djava.io.tmpdir=" + temporary, "-cp",
+        classPath + File.pathSeparator + PROBE, LoaderProbe.class.getName())).toArray(String[]::new));
   }
 
-  private static String run(List<String> command) throws IOException, InterruptedException {
-    final Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
-    final String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
-    process.waitFor();
-    return output;
-  }
-
-  private void loads(String output) {
+  private static void loads(String output) {
     assertTrue(output.startsWith("loaded "), output);
   }
 
   @Test
   void fromTheJarAndLeavesNothingBehind() throws Exception {
-    loads(run(CLASSES + File.pathSeparator + NATIVES));
+    loads(run(0, CLASSES + File.pathSeparator + NATIVES));
     try (var left = Files.walk(temporary)) {
       assertEquals(0, left.filter(p -> p.toString().contains("gradscaler")).count());
     }
@@ -56,41 +40,41 @@ class LoaderTest {
 
   @Test
   void fromThePropertyAsAFolder() throws Exception {
-    loads(run(CLASSES, "-D" + NativeLibrary.PROPERTY + "=" + FOLDER));
+    loads(run(0, CLASSES, "-D" + NativeLibrary.PROPERTY + "=" + FOLDER));
   }
 
   @Test
   void fromThePropertyAsAFile() throws Exception {
     final String file = Path.of(FOLDER, System.mapLibraryName("gradscaler_jni")).toString();
-    loads(run(CLASSES, "-D" + NativeLibrary.PROPERTY + "=" + file));
+    loads(run(0, CLASSES, "-D" + NativeLibrary.PROPERTY + "=" + file));
   }
 
   @Test
   void fromTheLibraryPath() throws Exception {
-    loads(run(CLASSES, "-Djava.library.path=" + FOLDER));
+    loads(run(0, CLASSES, "-Djava.library.path=" + FOLDER));
   }
 
   @Test
   void aFailureListsEveryPlace() throws Exception {
-    final String output = run(CLASSES, "-D" + NativeLibrary.PROPERTY + "=/nowhere/lib.so", "-Djava.library.path=/void");
-    assertTrue(output.contains("UnsatisfiedLinkError: cannot load gradscaler's native library"), output);
-    assertTrue(output.contains("system property gradscaler.library.path: /nowhere/lib.so"), output);
-    assertTrue(output.contains("resource io/github/gradscaler/natives/"), output);
-    assertTrue(output.contains("java.library.path: /void/"), output);
-    assertTrue(output.contains("System.loadLibrary"), output);
+    final String output =
+        run(1, CLASSES, "-D" + NativeLibrary.PROPERTY + "=/nowhere/lib.so", "-Djava.library.path=/void");
+    for (String part : new String[] {"UnsatisfiedLinkError: cannot load gradscaler's native library",
+        "system property gradscaler.library.path: /nowhere/lib.so", "resource io/github/gradscaler/natives/",
+        "java.library.path: /void/", "System.loadLibrary"}) {
+      assertTrue(output.contains(part), () -> part + " is not in " + output);
+    }
   }
 
-  private static String runAsModule(String modulePath) throws IOException, InterruptedException {
-    return run(List.of(Path.of(System.getProperty("java.home"), "bin", "java").toString(), "-p", modulePath,
-        "--patch-module", "io.github.gradscaler=" + PROBE, "-m",
-        "io.github.gradscaler/" + LoaderProbe.class.getName()));
+  private static String runAsModule(int exitStatus, String modulePath) throws Exception {
+    return World.java(exitStatus, "-p", modulePath, "--patch-module", "io.github.gradscaler=" + PROBE, "-m",
+        "io.github.gradscaler/" + LoaderProbe.class.getName());
   }
 
   /** As in an image that jlink made without it. */
   @Test
   void aFailureNamesTheMissingModule() throws Exception {
-    loads(runAsModule(CLASSES + File.pathSeparator + NATIVES));
-    final String output = runAsModule(CLASSES);
+    loads(runAsModule(0, CLASSES + File.pathSeparator + NATIVES));
+    final String output = runAsModule(1, CLASSES);
     final String module = "io.github.gradscaler.natives." + Platform.current().replace('-', '.');
     assertTrue(output.contains("add " + module + " to the module path, or by jlink --add-modules"), output);
   }

@@ -70,7 +70,7 @@ class StateFormatTest {
       full.weights.bytes().put(from.weights.bytes());
       full.optimizer.load(saved);
       saved.limit(saved.limit() - 1);
-      assertThrows(InvalidArgumentException.class, () -> full.optimizer.load(saved));
+      World.invalid(() -> full.optimizer.load(saved));
       assertEquals(3, full.optimizer.stepsApplied());
       assertEquals(3, from.optimizer.stateCount());
       assertEquals("exp_avg", from.optimizer.stateName(0));
@@ -88,9 +88,9 @@ class StateFormatTest {
   void scales() throws InterruptedException {
     final Tensor codes = codes();
     assertEquals(codes.scales().address() + 1, codes.slice(32, 8).scales().address());
-    assertThrows(InvalidArgumentException.class, () -> codes.slice(16, 8));
-    assertThrows(InvalidArgumentException.class, () -> codes.withScales(codes));
-    assertThrows(InvalidArgumentException.class, () -> codes.withScales(Tensor.allocate(DType.FP8_E8M0, 3)));
+    World.invalid(() -> codes.slice(16, 8));
+    World.invalid(() -> codes.withScales(codes));
+    World.invalid(() -> codes.withScales(Tensor.allocate(DType.FP8_E8M0, 3)));
     try (Training training = new Training(StateFormat.BITS8, MasterFormat.NONE)) {
       try (TensorList state = new TensorList(training.context, codes);
           Optimizer lion = new Optimizer(training.context, OptimizerOptions.lion(), training.params, training.grads, null,
@@ -101,8 +101,8 @@ class StateFormatTest {
         assertNotEquals(0, codes.scales().bytes().get(3));
         final Tensor flash = Tensor.allocate(DType.INT8_SOFTSIGN, COUNT).withScales(Tensor.allocate(DType.FP16, 4));
         assertEquals(0.49f, training.decoded(training.converted(training.gradients, flash))[99], 0.01f);
-        assertThrows(InvalidArgumentException.class, () -> flash.withScales(codes.scales()));
-        assertThrows(InvalidArgumentException.class, () -> state.setTensors(codes()));
+        World.invalid(() -> flash.withScales(codes.scales()));
+        World.invalid(() -> state.setTensors(codes()));
         state.setTensors(codes().withScales(codes.scales()));
       }
       final Tensor scales = training.optimizer.stateTensor(0, 0).scales();

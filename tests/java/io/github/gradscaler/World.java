@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.github.gradscaler;
 
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+
 import java.io.IOException;
 import java.lang.ref.WeakReference;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /** A context, a list of parameters and one of gradients, SGD of learning rate 1 over them, and a scaler. */
@@ -48,6 +57,40 @@ final class World implements AutoCloseable {
 
   interface Body {
     void run() throws Exception;
+  }
+
+  /** Expects a call to be refused for its arguments. */
+  static void invalid(Body call) {
+    assertThrows(InvalidArgumentException.class, call::run);
+  }
+
+  /** Expects a call to be refused for the state of its objects. */
+  static void badState(String message, Body call) {
+    assertEquals(message, assertThrows(BadStateException.class, call::run).getMessage());
+  }
+
+  /** Runs each on a thread of the pool, and throws what one of them has thrown. */
+  static void onThreads(ExecutorService pool, Body... bodies) throws Exception {
+    final List<Future<?>> threads = new ArrayList<>();
+    for (Body body : bodies) {
+      threads.add(pool.submit(() -> {
+        body.run();
+        return null;
+      }));
+    }
+    for (Future<?> thread : threads) {
+      thread.get(60, TimeUnit.SECONDS);
+    }
+  }
+
+  /** What a JVM with these arguments prints. */
+  static String java(int exitStatus, String... arguments) throws IOException, InterruptedException {
+    final List<String> command = new ArrayList<>(List.of(arguments));
+    command.add(0, Path.of(System.getProperty("java.home"), "bin", "java").toString());
+    final Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
+    final String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+    assertEquals(exitStatus, process.waitFor(), output);
+    return output;
   }
 
   /** Runs it while another thread collects garbage. */
