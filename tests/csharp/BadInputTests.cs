@@ -17,10 +17,8 @@ namespace Gradscaler.Tests
       Assert.That(e.Message, Is.StringContaining(part));
     }
 
-    private static void Null(string name, TestDelegate call)
-    {
-      Assert.That(Assert.Throws<ArgumentNullException>(call, name).ParamName, Is.EqualTo(name));
-    }
+    private static void Null(string name, TestDelegate call) =>
+        Assert.That(Assert.Throws<ArgumentNullException>(call, name).ParamName, Is.EqualTo(name));
 
     [Test]
     public void Tensors()
@@ -38,17 +36,20 @@ namespace Gradscaler.Tests
       Refused("not made of an array", () => Tensor.At(IntPtr.Zero, 0, DType.Fp32).Span<float>());
     }
 
+    private static void Unfit<T>(T[] array, DType dtype) where T : struct =>
+        Refused(typeof(T).Name + "[], which does not hold " + dtype, () => Tensor.Of(array, dtype));
+
     /// <summary>The bits of one type are no numbers of another: what does not hold the dtype is refused.</summary>
     [Test]
     public void ArraysOfAnotherType()
     {
-      Refused("Single[], which does not hold Fp16", () => Tensor.Of(new float[4], DType.Fp16));
-      Refused("Single[], which does not hold Fp64", () => Tensor.Of(new float[4], DType.Fp64));
-      Refused("Double[], which does not hold Fp32", () => Tensor.Of(new double[2], DType.Fp32));
-      Refused("Int32[], which does not hold Fp32", () => Tensor.Of(new int[2], DType.Fp32));
-      Refused("Char[], which does not hold Fp16", () => Tensor.Of(new char[4], DType.Fp16));
-      Refused("UInt16[], which does not hold Fp32", () => Tensor.Of(new ushort[4], DType.Fp32));
-      Refused("Decimal[], which does not hold Fp32", () => Tensor.Of(new decimal[1], DType.Fp32));
+      Unfit(new float[4], DType.Fp16);
+      Unfit(new float[4], DType.Fp64);
+      Unfit(new double[2], DType.Fp32);
+      Unfit(new int[2], DType.Fp32);
+      Unfit(new char[4], DType.Fp16);
+      Unfit(new ushort[4], DType.Fp32);
+      Unfit(new decimal[1], DType.Fp32);
       Refused("no Int32", () => Tensor.Allocate(DType.Fp32, 1).Span<int>());
       Refused("no Char", () => Tensor.Allocate(DType.Fp16, 1).Span<char>());
 

@@ -10,31 +10,26 @@ namespace Gradscaler.Tests
   [TestFixture]
   public class LifetimeTests
   {
-    private static void Disposed(string name, TestDelegate call)
-    {
-      Assert.That(Assert.Throws<ObjectDisposedException>(call).ObjectName, Is.EqualTo(name));
-    }
-
     [Test]
     public void UseAfterDispose()
     {
       var w = new World(2);
       w.Dispose();
-      Disposed("GradScaler", () => w.Scaler.GetScale());
-      Disposed("GradScaler", () => w.Scaler.Update());
-      Disposed("GradScaler", () => w.Scaler.GetHistory());
-      Disposed("Optimizer", () => w.Optimizer.Step());
-      Disposed("Optimizer", () => w.Optimizer.Save(new byte[4]));
-      Disposed("TensorList", () => w.Grads.Count.ToString());
-      Disposed("TensorList", () => w.Grads.Diagnose());
-      Disposed("Context", () => w.Context.NumThreads.ToString());
-      Disposed("Context", () => new GradScaler(w.Context));
+      World.Disposed("GradScaler", () => w.Scaler.GetScale());
+      World.Disposed("GradScaler", () => w.Scaler.Update());
+      World.Disposed("GradScaler", () => w.Scaler.GetHistory());
+      World.Disposed("Optimizer", () => w.Optimizer.Step());
+      World.Disposed("Optimizer", () => w.Optimizer.Save(new byte[4]));
+      World.Disposed("TensorList", () => w.Grads.Count.ToString());
+      World.Disposed("TensorList", () => w.Grads.Diagnose());
+      World.Disposed("Context", () => w.Context.NumThreads.ToString());
+      World.Disposed("Context", () => new GradScaler(w.Context));
       using (var other = new World(2))
       {
-        Disposed("TensorList", () => other.Scaler.CheckGrads(w.Grads));
-        Disposed("TensorList", () => other.Scaler.GetReport(w.Grads));
-        Disposed("Optimizer", () => other.Scaler.Step(w.Optimizer));
-        Disposed("Context", () => Ops.Cast(w.Context, new Tensor[0], new Tensor[0]));
+        World.Disposed("TensorList", () => other.Scaler.CheckGrads(w.Grads));
+        World.Disposed("TensorList", () => other.Scaler.GetReport(w.Grads));
+        World.Disposed("Optimizer", () => other.Scaler.Step(w.Optimizer));
+        World.Disposed("Context", () => Ops.Cast(w.Context, new Tensor[0], new Tensor[0]));
       }
     }
 
@@ -212,7 +207,7 @@ namespace Gradscaler.Tests
       using (var parameters = new TensorList(context, Tensor.Of(weights)))
       using (var grads = new TensorList(context, Tensor.Of(gradients)))
       {
-        var optimizer = new Optimizer(context, new OptimizerOptions(OptimizerKind.Sgd) { Lr = 1 }, parameters, grads);
+        var optimizer = new Optimizer(context, World.Sgd(), parameters, grads);
         grads.SetTensors(new[] { Tensor.Of(exchanged) });
         return optimizer;
       }
@@ -231,8 +226,7 @@ namespace Gradscaler.Tests
           {
             Ops.Cast(context, Tensor.Of(Filled(copy.Length, i)), Tensor.Of(copy));
             Assert.That(copy.All(v => v == i), Is.True);
-            new Optimizer(context, new OptimizerOptions(OptimizerKind.Sgd) { Lr = 1 },
-                          new TensorList(context, Tensor.Of(copy)),
+            new Optimizer(context, World.Sgd(), new TensorList(context, Tensor.Of(copy)),
                           new TensorList(context, Tensor.Of(Filled(copy.Length, 3 * i)))).Step();
             Assert.That(copy.All(v => v == -2 * i), Is.True);
           }

@@ -36,10 +36,8 @@ namespace Gradscaler.Tests
         return full;
       }
 
-      internal void Convert(Tensor from, Tensor to)
-      {
-        Ops.ConvertState(Context, new[] { from }, new[] { Tensor.Of(Weights, DType.Bf16) }, new[] { to });
-      }
+      internal void Convert(Tensor from, Tensor to) =>
+          Ops.ConvertState(Context, new[] { from }, new[] { Tensor.Of(Weights, DType.Bf16) }, new[] { to });
 
       public void Dispose()
       {
@@ -50,10 +48,8 @@ namespace Gradscaler.Tests
       }
     }
 
-    private static Tensor Codes()
-    {
-      return Tensor.Allocate(DType.Fp8E4m3, Count).WithScales(Tensor.Allocate(DType.Fp8E8m0, 4));
-    }
+    private static Tensor Codes() =>
+        Tensor.Allocate(DType.Fp8E4m3, Count).WithScales(Tensor.Allocate(DType.Fp8E8m0, 4));
 
     /// <summary>Loaded into fp32 state, every moment and every master has the value that ConvertState gives it.</summary>
     [Test]
@@ -74,8 +70,7 @@ namespace Gradscaler.Tests
           from.Optimizer.Save(saved);
           from.Weights.CopyTo(full.Weights, 0);
           full.Optimizer.Load(saved);
-          Assert.Throws<InvalidArgumentException>(
-              () => full.Optimizer.Load(new ReadOnlySpan<byte>(saved, 0, saved.Length - 1)));
+          World.Invalid(() => full.Optimizer.Load(new ReadOnlySpan<byte>(saved, 0, saved.Length - 1)));
           Assert.That(full.Optimizer.GetStepsApplied(), Is.EqualTo(3));
           Assert.That(from.Optimizer.StateCount, Is.EqualTo(3));
           Assert.That(from.Optimizer.StateName(0), Is.EqualTo("exp_avg"));
@@ -96,9 +91,9 @@ namespace Gradscaler.Tests
     {
       Tensor codes = Codes();
       Assert.That(codes.Slice(32, 8).Scales.Address.ToInt64(), Is.EqualTo(codes.Scales.Address.ToInt64() + 1));
-      Assert.Throws<InvalidArgumentException>(() => codes.Slice(16, 8));
-      Assert.Throws<InvalidArgumentException>(() => codes.WithScales(codes));
-      Assert.Throws<InvalidArgumentException>(() => codes.WithScales(Tensor.Allocate(DType.Fp8E8m0, 3)));
+      World.Invalid(() => codes.Slice(16, 8));
+      World.Invalid(() => codes.WithScales(codes));
+      World.Invalid(() => codes.WithScales(Tensor.Allocate(DType.Fp8E8m0, 3)));
       byte[] bytes = new byte[Count], scales = new byte[4];
       codes = Tensor.Of(bytes, DType.Fp8E4m3).WithScales(Tensor.Of(scales, DType.Fp8E8m0));
       using (var training = new Training(StateFormat.Bits8, MasterFormat.None))
@@ -114,8 +109,8 @@ namespace Gradscaler.Tests
           Tensor flash = Tensor.Allocate(DType.Int8Softsign, Count).WithScales(Tensor.Allocate(DType.Fp16, 4));
           training.Convert(Tensor.Of(training.Gradients), flash);
           Assert.That(training.Decoded(flash)[99], Is.EqualTo(0.49).Within(0.01));
-          Assert.Throws<InvalidArgumentException>(() => flash.WithScales(codes.Scales));
-          Assert.Throws<InvalidArgumentException>(() => state.SetTensors(new[] { Codes() }));
+          World.Invalid(() => flash.WithScales(codes.Scales));
+          World.Invalid(() => state.SetTensors(new[] { Codes() }));
           state.SetTensors(new[] { Codes().WithScales(codes.Scales) });
         }
         Tensor held = training.Optimizer.StateTensor(0, 0).Scales;

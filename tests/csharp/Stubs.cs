@@ -116,15 +116,9 @@ namespace ManagedCuda.BasicTypes
 {
   public struct SizeT
   {
-    public static implicit operator long(SizeT value)
-    {
-      return 0;
-    }
+    public static implicit operator long(SizeT value) => 0;
 
-    public static implicit operator IntPtr(SizeT value)
-    {
-      return IntPtr.Zero;
-    }
+    public static implicit operator IntPtr(SizeT value) => IntPtr.Zero;
   }
 
   public struct CUdeviceptr

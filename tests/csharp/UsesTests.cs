@@ -164,28 +164,16 @@ namespace Gradscaler.Tests
     }
 
     [Test]
-    public void ACallerAndADisposer()
-    {
-      Race(Close);
-    }
+    public void ACallerAndADisposer() => Race(Close);
 
     [Test]
-    public void TwoCallersAndADisposer()
-    {
-      Race(Call, Close);
-    }
+    public void TwoCallersAndADisposer() => Race(Call, Close);
 
     [Test]
-    public void ACallerAndTwoDisposers()
-    {
-      Race(Close, race => objects[race].Close());
-    }
+    public void ACallerAndTwoDisposers() => Race(Close, race => objects[race].Close());
 
     /// <summary>What one thread has begun, another one ends.</summary>
     [Test]
-    public void SharedUses()
-    {
-      Race(Share, Close);
-    }
+    public void SharedUses() => Race(Share, Close);
   }
 }

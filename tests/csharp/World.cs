@@ -5,6 +5,7 @@ using System.IO;
 using System.Linq;
 using System.Text.RegularExpressions;
 using System.Threading;
+using NUnit.Framework;
 
 namespace Gradscaler.Tests
 {
@@ -24,9 +25,19 @@ namespace Gradscaler.Tests
       Gradients = new float[count];
       Params = new TensorList(Context, Tensor.Of(Weights));
       Grads = new TensorList(Context, Tensor.Of(Gradients));
-      Optimizer = new Optimizer(Context, new OptimizerOptions(OptimizerKind.Sgd) { Lr = 1 }, Params, Grads);
+      Optimizer = new Optimizer(Context, Sgd(), Params, Grads);
       Scaler = new GradScaler(Context, options ?? new ScalerOptions { InitScale = 1024 });
     }
+
+    /// <summary>SGD, whose weights show the gradients.</summary>
+    internal static OptimizerOptions Sgd(double lr = 1) => new OptimizerOptions(OptimizerKind.Sgd) { Lr = lr };
+
+    /// <summary>Expects a call to be refused for its arguments.</summary>
+    internal static void Invalid(TestDelegate call) => Assert.Throws<InvalidArgumentException>(call);
+
+    /// <summary>Expects a call to be refused because an object is disposed.</summary>
+    internal static void Disposed(string name, TestDelegate call) =>
+        Assert.That(Assert.Throws<ObjectDisposedException>(call).ObjectName, Is.EqualTo(name));
 
     /// <summary>As a backward pass would: every gradient has this value before it is scaled.</summary>
     internal void Fill(float trueValue)

@@ -32,8 +32,7 @@ namespace Gradscaler.Tests
                    accelerator.Allocate1D(new[] { (ILGPU.Half)8f, (ILGPU.Half)(-4f), (ILGPU.Half)0f }))
         using (var parameters = new TensorList(context, IlgpuBuffers.Tensor(weights)))
         using (var grads = new TensorList(context, IlgpuBuffers.Tensor(gradients)))
-        using (var optimizer = new Optimizer(context, new OptimizerOptions(OptimizerKind.Sgd) { Lr = 1 }, parameters,
-                                             grads))
+        using (var optimizer = new Optimizer(context, World.Sgd(), parameters, grads))
         using (var scaler = new GradScaler(context, new ScalerOptions { InitScale = 8 }))
         {
           scaler.Step(optimizer);

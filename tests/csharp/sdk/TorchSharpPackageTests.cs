@@ -60,10 +60,8 @@ namespace Gradscaler.Tests
     }
 
     [MethodImpl(MethodImplOptions.NoInlining)]
-    private static TensorList Forgotten(Context context)
-    {
-      return new TensorList(context, TorchSharpTensors.Tensor(torch.full(1 << 16, 3.0f)));
-    }
+    private static TensorList Forgotten(Context context) =>
+        new TensorList(context, TorchSharpTensors.Tensor(torch.full(1 << 16, 3.0f)));
 
     [Test]
     public void AListKeepsTheMemory()
@@ -83,10 +81,8 @@ namespace Gradscaler.Tests
       }
     }
 
-    private static TensorList ListOf(Context context, torch.Tensor first, torch.Tensor second)
-    {
-      return new TensorList(context, TorchSharpTensors.Tensor(first), TorchSharpTensors.Tensor(second));
-    }
+    private static TensorList ListOf(Context context, torch.Tensor first, torch.Tensor second) =>
+        new TensorList(context, TorchSharpTensors.Tensor(first), TorchSharpTensors.Tensor(second));
 
     /// <summary>Autograd's own gradients, scaled and dropped as Module.zero_grad() does; the weights are stepped where the
     /// network has them.</summary>
@@ -105,8 +101,7 @@ namespace Gradscaler.Tests
       using (Context context = Context.Cpu(1))
       using (TensorList parameters = ListOf(context, slope, offset))
       using (TensorList grads = ListOf(context, slope.grad, offset.grad))
-      using (var optimizer = new Optimizer(context, new OptimizerOptions(OptimizerKind.Sgd) { Lr = 0.3 }, parameters,
-                                           grads))
+      using (var optimizer = new Optimizer(context, World.Sgd(0.3), parameters, grads))
       using (var scaler = new GradScaler(context, new ScalerOptions { InitScale = 1024 }))
       {
         for (int i = 0; i < 100; i++)
