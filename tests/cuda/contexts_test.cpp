@@ -3,7 +3,6 @@
 // Which CUDA context the library works in, on the emulated devices: threads without a context stay without one, the
 // caller's context stays current, memory of another context is refused, other threads' captures continue, and devices
 // without memory pools work too.
-#include <functional>
 #include <thread>
 
 #include "tests/cuda/operations.h"

@@ -63,7 +63,7 @@ TEST_F(CudaDevices, SameBitsAsOnTheCpu) {
       auto report = with_size<gsc_report>();
       ASSERT_GSC_OK(gsc_scaler_get_report_sync(device, on_gpu[side].grads, &report, streams[0]));
       expect_same_report(report, report_of(host, on_cpu[side].grads));
-      for (const Twin &twin : params[side]) EXPECT_TRUE(twin.same());
+      EXPECT_TRUE(same(params[side]));
     }
   }
   EXPECT_EQ(report_of(device).skipped, 4);

@@ -129,13 +129,11 @@ TEST_F(EmulatedBackend, Fp64GradientsOfFp32ParametersOverflowWhereFp32Does) {
     Twin p(GSC_FP32, 3), g(GSC_FP64, 3);
     g.host().set(1, value);
     g.upload();
-    const List params = make_list(contexts.device, {p.device_tensor()});
-    const List grads = make_list(contexts.device, {g.device_tensor()});
-    const Optimizer optimizer = make_optimizer(contexts.device, optimizer_options(GSC_SGD), params, grads);
+    const Side side(contexts.device, optimizer_options(GSC_SGD), {p.device_tensor()}, {g.device_tensor()});
     const Scaler scaler = make_scaler(contexts.device, 1.0f);
-    ASSERT_GSC_OK(gsc_scaler_step(scaler, optimizer, nullptr));
-    EXPECT_EQ(skipped_steps(optimizer), value > 3.41e38 ? 1 : 0) << value;
-    EXPECT_EQ(report_of(scaler, grads).inf_count, value > 3.41e38 ? 1 : 0) << value;
+    ASSERT_GSC_OK(gsc_scaler_step(scaler, side.optimizer, nullptr));
+    EXPECT_EQ(skipped_steps(side.optimizer), value > 3.41e38 ? 1 : 0) << value;
+    EXPECT_EQ(report_of(scaler, side.grads).inf_count, value > 3.41e38 ? 1 : 0) << value;
   }
 }
 
@@ -145,9 +143,8 @@ TEST_F(EmulatedBackend, LearningRateAndStepScalarsAreReadOnTheDevice) {
   g.host().fill(4.0);
   p.upload();
   g.upload();
-  const List params = make_list(contexts.device, {p.device_tensor()});
-  const List grads = make_list(contexts.device, {g.device_tensor()});
-  const Optimizer optimizer = make_optimizer(contexts.device, optimizer_options(GSC_SGD), params, grads);
+  const Side side(contexts.device, optimizer_options(GSC_SGD), {p.device_tensor()}, {g.device_tensor()});
+  const Optimizer &optimizer = side.optimizer;
   TwinWord<float> lr(0.5f), inverse(0.25f), found(0.0f);
   ASSERT_GSC_OK(gsc_optimizer_set_device_lr(optimizer, 0, lr.device(), nullptr));
   ASSERT_GSC_OK(gsc_optimizer_step_scaled(optimizer, inverse.device(), found.device(), nullptr));
@@ -176,16 +173,19 @@ TEST_F(EmulatedBackend, EmptyLists) {
 
 TEST_F(EmulatedBackend, BadMemory) {
   Twin twin(GSC_FP32, 8);
+  void *const other = emulation::allocate_device(32, 1), *const freed = emulation::allocate_device(32);
+  cudaFree(freed);
+  const struct {
+    void *data;
+    const char *word;
+  } cases[] = {{twin.host_data(), "host memory"}, {other, "device 1"}, {freed, "freed"}};
   gsc_tensor_list *list = nullptr;
   gsc_tensor tensors[2] = {twin.device_tensor(), twin.host_tensor()};
-  EXPECT_INVALID(gsc_tensor_list_create(contexts.device, tensors, 2, nullptr, &list), "tensors[1]", "host memory");
-  void *other = emulation::allocate_device(32, 1);
-  tensors[1].data = other;
-  EXPECT_INVALID(gsc_tensor_list_create(contexts.device, tensors, 2, nullptr, &list), "tensors[1]", "device 1");
-  void *freed = emulation::allocate_device(32);
-  cudaFree(freed);
-  tensors[1].data = freed;
-  EXPECT_INVALID(gsc_tensor_list_create(contexts.device, tensors, 2, nullptr, &list), "tensors[1]", "freed");
+  for (const auto &c : cases) {
+    SCOPED_TRACE(c.word);
+    tensors[1].data = c.data;
+    EXPECT_INVALID(gsc_tensor_list_create(contexts.device, tensors, 2, nullptr, &list), "tensors[1]", c.word);
+  }
   EXPECT_INVALID(gsc_tensor_list_create(contexts.cpu, tensors, 1, nullptr, &list), "tensors[0]", "CUDA device 0");
   cudaFree(other);
   auto report = with_size<gsc_report>();

@@ -96,10 +96,8 @@ TEST_F(Gpu, ACapturedStepIsTwoNodesAndReplaysTheSameBits) {
   Twins params, grads;
   Random random(4);
   for (const int64_t count : {100, 40000, 17, 300000}) {
-    params.emplace_back(GSC_FP32, count);
-    grads.emplace_back(GSC_FP16, count, 1);
-    params.back().fill(kOrdinary, random);
-    grads.back().fill(kOrdinary, random);
+    add_filled(params, random, GSC_FP32, count);
+    add_filled(grads, random, GSC_FP16, count, 1);
   }
   const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
   const Side host(contexts_->cpu, options, host_tensors(params), host_tensors(grads));
@@ -112,7 +110,7 @@ TEST_F(Gpu, ACapturedStepIsTwoNodesAndReplaysTheSameBits) {
     ASSERT_CUDA(cudaDeviceSynchronize());
     ASSERT_GSC_OK(host.step());
     graph.replay();
-    for (const Twin &twin : params) ASSERT_TRUE(twin.same()) << "step " << step;
+    ASSERT_TRUE(same(params)) << "step " << step;
   }
   expect_same_report(report_of(device.scaler), report_of(host.scaler));
 }
@@ -145,10 +143,8 @@ TEST_F(Gpu, TwoStreamsAndThreadsDoNotDisturbEachOther) {
   Random random(6);
   for (size_t side = 0; side < kSides; ++side) {
     for (const int64_t count : {300000, 5000}) {
-      params[side].emplace_back(GSC_FP32, count);
-      grads[side].emplace_back(GSC_BF16, count);
-      params[side].back().fill(kOrdinary, random);
-      grads[side].back().fill(kOrdinary, random);
+      add_filled(params[side], random, GSC_FP32, count);
+      add_filled(grads[side], random, GSC_BF16, count);
     }
   }
   ASSERT_CUDA(cudaDeviceSynchronize());
@@ -166,7 +162,7 @@ TEST_F(Gpu, TwoStreamsAndThreadsDoNotDisturbEachOther) {
   });
   for (size_t side = 0; side < kSides; ++side) {
     train(side, contexts_->cpu, true, nullptr);
-    for (const Twin &twin : params[side]) EXPECT_TRUE(twin.same());
+    EXPECT_TRUE(same(params[side]));
   }
 }
 

@@ -33,11 +33,16 @@ gsc_status add_parts(World &w) {
   return gsc_ops_axpby(w.context, 0.5, from.data(), 0.25, to.data(), 130, nullptr);
 }
 
-void make_one(World &w, int32_t kind, const std::vector<gsc_tensor> &params, const std::vector<gsc_tensor> &grads) {
+gsc_status make_one(World &w, int32_t kind, const std::vector<gsc_tensor> &params,
+                    const std::vector<gsc_tensor> &grads) {
   w.x_list = make_list(w.context, params);
   w.y_list = make_list(w.context, grads);
   w.made.emplace_back(make_optimizer(w.context, optimizer_options(kind), w.x_list, w.y_list).release(),
                       gsc_optimizer_destroy);
+  return GSC_OK;
+}
+gsc_status make_one_from_x_to_y(World &w, int32_t kind) {
+  return make_one(w, kind, {w.x.device_tensor()}, {w.y.device_tensor()});
 }
 gsc_optimizer *made_one(World &w) { return static_cast<gsc_optimizer *>(w.made.back().get()); }
 gsc_status step_made(World &w) { return gsc_optimizer_step(made_one(w), nullptr); }
@@ -57,23 +62,20 @@ gsc_status make_context_with(World &w, uint32_t flags) {
   return make(w, gsc_context_destroy, [&](auto **out) { return gsc_context_create(&options, out); });
 }
 
-void overflow(World &w) {
+gsc_status overflow(World &w) {
   Random random(2);
   w.training.g[1].fill(kWithInf, random);
+  return GSC_OK;
 }
-void join_ranks(World &w) {
+gsc_status join_ranks(World &w) {
   const gsc_reducer reducer = {sizeof reducer, 0, all_reduce_alone, nullptr};
-  EXPECT_GSC_OK(gsc_scaler_set_reducer(w.scaler, &reducer));
+  return gsc_scaler_set_reducer(w.scaler, &reducer);
 }
-void check_first(World &w) { EXPECT_GSC_OK(gsc_scaler_check_range(w.scaler, w.grads, 0, 1, nullptr)); }
-void unscale(World &w) { EXPECT_GSC_OK(gsc_scaler_unscale(w.scaler, w.grads, nullptr)); }
-void step(World &w) { EXPECT_GSC_OK(gsc_scaler_step(w.scaler, w.optimizer, nullptr)); }
-void step_and_update(World &w) { EXPECT_GSC_OK(w.training.step()); }
-
-gsc_status check_all(World &w) { return gsc_scaler_check(w.scaler, w.grads, nullptr); }
-gsc_status unscale_all(World &w) { return gsc_scaler_unscale(w.scaler, w.grads, nullptr); }
-gsc_status step_scaler(World &w) { return gsc_scaler_step(w.scaler, w.optimizer, nullptr); }
-gsc_status step_and_update_all(World &w) { return w.training.step(); }
+gsc_status check_first(World &w) { return gsc_scaler_check_range(w.scaler, w.grads, 0, 1, nullptr); }
+gsc_status check(World &w) { return gsc_scaler_check(w.scaler, w.grads, nullptr); }
+gsc_status unscale(World &w) { return gsc_scaler_unscale(w.scaler, w.grads, nullptr); }
+gsc_status step(World &w) { return gsc_scaler_step(w.scaler, w.optimizer, nullptr); }
+gsc_status step_and_update(World &w) { return w.training.step(); }
 gsc_status update(World &w) { return gsc_scaler_update(w.scaler, nullptr); }
 gsc_status set_present(World &w) {
   const uint8_t present[2] = {1, 0};
@@ -85,7 +87,8 @@ gsc_status set_tensor_steps(World &w) {
 }
 
 #define CALL(...) [](World &w) { return __VA_ARGS__; }
-#define FIRST(...) [](World &w) { EXPECT_GSC_OK(__VA_ARGS__); }
+// A function by its name.
+#define NAMED(function, ...) #function, CALL(gsc_##function(__VA_ARGS__))
 // An operation from x to y, which `from` and `to` are.
 #define FROM_X_TO_Y(...)                                                   \
   [](World &w) {                                                           \
@@ -94,9 +97,13 @@ gsc_status set_tensor_steps(World &w) {
   }
 
 const Operation kOperations[] = {
-    {"context_create", [](World &w) { return make_context_with(w, 0); }, nullptr, true},
-    {"context_create_in_current", [](World &w) { return make_context_with(w, GSC_CONTEXT_USE_CURRENT); },
-     [](World &) { emulation::set_current_context(emulation::primary_context(0)); }, true},
+    {"context_create", CALL(make_context_with(w, 0)), nullptr, true},
+    {"context_create_in_current", CALL(make_context_with(w, GSC_CONTEXT_USE_CURRENT)),
+     [](World &) {
+       emulation::set_current_context(emulation::primary_context(0));
+       return GSC_OK;
+     },
+     true},
     {"device_get_info",
      [](World &) {
        auto info = with_size<gsc_device_info>();
@@ -110,37 +117,31 @@ const Operation kOperations[] = {
      },
      nullptr, true},
     {"scaler_create",
-     [](World &w) {
-       return make(w, gsc_scaler_destroy, [&](auto **out) { return gsc_scaler_create(w.context, nullptr, out); });
-     },
+     CALL(make(w, gsc_scaler_destroy, [&](auto **out) { return gsc_scaler_create(w.context, nullptr, out); })),
      nullptr, true},
-    {"scaler_check", check_all},
-    {"scaler_check_range", CALL(gsc_scaler_check_range(w.scaler, w.grads, 0, 1, nullptr))},
-    {"scaler_check_range_the_rest", CALL(gsc_scaler_check_range(w.scaler, w.grads, 1, 1, nullptr)),
-     check_first},
-    {"scaler_check_joined", check_all, join_ranks},
-    {"scaler_unscale_joined", unscale_all, join_ranks, false, "grads is unscaled: discard it"},
-    {"scaler_unscale", unscale_all},
-    {"scaler_unscale_checked", unscale_all, FIRST(check_all(w))},
-    {"scaler_clip_grad_norm",
-     CALL(gsc_scaler_clip_grad_norm(w.scaler, w.grads, 1e-4, GSC_NORM_L2, nullptr)), unscale},
-    {"scaler_clip_grad_value", CALL(gsc_scaler_clip_grad_value(w.scaler, w.grads, 1e-4, nullptr)),
-     unscale},
-    {"scaler_step", step_scaler},
-    {"scaler_step_after_range", step_scaler, check_first},
-    {"scaler_step_with_overflow_after_range", step_scaler,
+    {"scaler_check", check},
+    {"scaler_check_range", check_first},
+    {"scaler_check_range_the_rest", CALL(gsc_scaler_check_range(w.scaler, w.grads, 1, 1, nullptr)), check_first},
+    {"scaler_check_joined", check, join_ranks},
+    {"scaler_unscale_joined", unscale, join_ranks, false, "grads is unscaled: discard it"},
+    {"scaler_unscale", unscale},
+    {"scaler_unscale_checked", unscale, check},
+    {NAMED(scaler_clip_grad_norm, w.scaler, w.grads, 1e-4, GSC_NORM_L2, nullptr), unscale},
+    {NAMED(scaler_clip_grad_value, w.scaler, w.grads, 1e-4, nullptr), unscale},
+    {"scaler_step", step},
+    {"scaler_step_after_range", step, check_first},
+    {"scaler_step_with_overflow_after_range", step,
      [](World &w) {
        overflow(w);
-       check_first(w);
+       return check_first(w);
      }},
-    {"scaler_step_slice",
-     CALL(gsc_scaler_step_slice(w.scaler, w.optimizer, INT64_MAX, w.numbers, nullptr))},
-    {"scaler_step_and_update", step_and_update_all},
-    {"scaler_step_and_update_with_overflow", step_and_update_all, overflow},
+    {NAMED(scaler_step_slice, w.scaler, w.optimizer, INT64_MAX, w.numbers, nullptr)},
+    {"scaler_step_and_update", step_and_update},
+    {"scaler_step_and_update_with_overflow", step_and_update, overflow},
     {"scaler_update", update, step},
     {"scaler_step_away", iteration_away, nullptr, true},
-    {"scaler_update_away", update, FIRST(iteration_away(w))},
-    {"scaler_set_scale", CALL(gsc_scaler_set_scale(w.scaler, 8.0f, nullptr))},
+    {"scaler_update_away", update, iteration_away},
+    {NAMED(scaler_set_scale, w.scaler, 8.0f, nullptr)},
     {"scaler_set_options",
      [](World &w) {
        const gsc_scaler_options options = scaler_options(1024.0f, 7);
@@ -151,13 +152,10 @@ const Operation kOperations[] = {
        w.state.scale = 16.0f;
        return gsc_scaler_set_state(w.scaler, &w.state, nullptr);
      }},
-    {"scaler_get_state_sync",
-     CALL(gsc_scaler_get_state_sync(w.scaler, &w.read_state, nullptr))},
-    {"scaler_get_scale_sync",
-     CALL(gsc_scaler_get_scale_sync(w.scaler, &w.scale, nullptr))},
-    {"scaler_get_report_sync", [](World &w) { return report_status(w.training.scaler, w.grads); }, step},
-    {"scaler_read_report_async",
-     CALL(gsc_scaler_read_report_async(w.scaler, w.grads, w.pinned(), nullptr)), step},
+    {NAMED(scaler_get_state_sync, w.scaler, &w.read_state, nullptr)},
+    {NAMED(scaler_get_scale_sync, w.scaler, &w.scale, nullptr)},
+    {"scaler_get_report_sync", CALL(report_status(w.training.scaler, w.grads)), step},
+    {NAMED(scaler_read_report_async, w.scaler, w.grads, w.pinned(), nullptr), step},
     {"scaler_get_history_sync",
      [](World &w) {
        gsc_history_entry entries[2] = {};
@@ -168,11 +166,10 @@ const Operation kOperations[] = {
        return status;
      },
      [](World &w) {
-       step_and_update(w);
-       step_and_update(w);
+       EXPECT_GSC_OK(step_and_update(w));
+       return step_and_update(w);
      }},
-    {"scaler_should_step_sync",
-     CALL(gsc_scaler_should_step_sync(w.scaler, w.grads, &w.apply, nullptr))},
+    {NAMED(scaler_should_step_sync, w.scaler, w.grads, &w.apply, nullptr)},
     {"scaler_scale", FROM_X_TO_Y(gsc_scaler_scale(w.scaler, &from, &to, 1, nullptr))},
     {"tensor_list_set_pointers",
      [](World &w) {
@@ -180,7 +177,7 @@ const Operation kOperations[] = {
        return gsc_tensor_list_set_pointers(w.grads, addresses, 2, nullptr);
      }},
     {"tensor_list_set_present", set_present, nullptr, true},
-    {"tensor_list_set_present_again", set_present, FIRST(set_present(w))},
+    {"tensor_list_set_present_again", set_present, set_present},
     {"tensor_list_diagnose_sync", diagnose},
     {"tensor_list_diagnose_sync_without_pools", diagnose, nullptr, false, nullptr, false},
     {"optimizer_create",
@@ -192,49 +189,39 @@ const Operation kOperations[] = {
      [](World &w) {
        w.x_list = make_list(w.context, {w.x.device_tensor()});
        w.y_list = make_list(w.context, {w.y.device_tensor()});
+       return GSC_OK;
      },
      true},
-    {"optimizer_add_group",
-     CALL(gsc_optimizer_add_group(w.optimizer, 0, 1, &w.adamw, nullptr)),
-     nullptr, true},
-    {"optimizer_step", CALL(gsc_optimizer_step(w.optimizer, nullptr))},
+    {NAMED(optimizer_add_group, w.optimizer, 0, 1, &w.adamw, nullptr), nullptr, true},
+    {NAMED(optimizer_step, w.optimizer, nullptr)},
     {"optimizer_step_lamb", step_made,
-     [](World &w) { make_one(w, GSC_LAMB, {w.x.device_tensor()}, {w.y.device_tensor()}); }, false,
+     CALL(make_one_from_x_to_y(w, GSC_LAMB)), false,
      "a part has been done"},
     {"optimizer_step_with_fp64", step_made,
-     [](World &w) {
-       make_one(w, GSC_ADAMW, {w.x.device_tensor(), w.z.device_tensor()},
-                {w.y.device_tensor(), w.away.p[0].device_tensor()});
-     },
+     CALL(make_one(w, GSC_ADAMW, {w.x.device_tensor(), w.z.device_tensor()},
+                   {w.y.device_tensor(), w.away.p[0].device_tensor()})),
      false, "a part has been done"},
-    {"scaler_step_with_many_groups", step_and_update_all,
+    {"scaler_step_with_many_groups", step_and_update,
      [](World &w) {
        for (int i = 0; i < 17; ++i) EXPECT_GSC_OK(gsc_optimizer_add_group(w.optimizer, 0, 0, &w.adamw, nullptr));
+       return GSC_OK;
      }},
-    {"optimizer_step_scaled",
-     CALL(gsc_optimizer_step_scaled(w.optimizer, w.word.device(), nullptr, nullptr))},
-    {"optimizer_set_lr", CALL(gsc_optimizer_set_lr(w.optimizer, 0, 0.25, nullptr))},
-    {"optimizer_set_device_lr",
-     CALL(gsc_optimizer_set_device_lr(w.optimizer, 0, w.word.device(), nullptr))},
-    {"optimizer_set_options",
-     CALL(gsc_optimizer_set_options(w.optimizer, 0, &w.adamw, nullptr))},
-    {"optimizer_set_evaluating", CALL(gsc_optimizer_set_evaluating(made_one(w), 1, nullptr)),
-     [](World &w) { make_one(w, GSC_SGD_SCHEDULE_FREE, {w.x.device_tensor()}, {w.y.device_tensor()}); }, false,
+    {NAMED(optimizer_step_scaled, w.optimizer, w.word.device(), nullptr, nullptr)},
+    {NAMED(optimizer_set_lr, w.optimizer, 0, 0.25, nullptr)},
+    {NAMED(optimizer_set_device_lr, w.optimizer, 0, w.word.device(), nullptr)},
+    {NAMED(optimizer_set_options, w.optimizer, 0, &w.adamw, nullptr)},
+    {NAMED(optimizer_set_evaluating, made_one(w), 1, nullptr),
+     CALL(make_one_from_x_to_y(w, GSC_SGD_SCHEDULE_FREE)), false,
      "a part has been done"},
     {"optimizer_set_tensor_steps", set_tensor_steps, nullptr, true, ""},
-    {"optimizer_set_tensor_steps_again", set_tensor_steps, FIRST(set_tensor_steps(w)), false,
-     ""},
-    {"optimizer_get_tensor_steps_sync",
-     CALL(gsc_optimizer_get_tensor_steps_sync(w.optimizer, w.numbers, 2, nullptr))},
-    {"optimizer_set_steps", CALL(gsc_optimizer_set_steps(w.optimizer, 5, 1, nullptr))},
-    {"optimizer_zero_grads", CALL(gsc_optimizer_zero_grads(w.optimizer, nullptr))},
-    {"optimizer_save_sync",
-     CALL(gsc_optimizer_save_sync(w.optimizer, w.saved.data(), std::ssize(w.saved), nullptr))},
-    {"optimizer_load_sync", [](World &w) { return load_image(w.optimizer, w.saved); }, step_and_update, false, ""},
-    {"optimizer_get_steps_sync",
-     CALL(gsc_optimizer_get_steps_sync(w.optimizer, &w.numbers[0], &w.numbers[1], nullptr))},
-    {"optimizer_get_unchanged_sync",
-     CALL(gsc_optimizer_get_unchanged_sync(w.optimizer, w.numbers, nullptr))},
+    {"optimizer_set_tensor_steps_again", set_tensor_steps, set_tensor_steps, false, ""},
+    {NAMED(optimizer_get_tensor_steps_sync, w.optimizer, w.numbers, 2, nullptr)},
+    {NAMED(optimizer_set_steps, w.optimizer, 5, 1, nullptr)},
+    {NAMED(optimizer_zero_grads, w.optimizer, nullptr)},
+    {NAMED(optimizer_save_sync, w.optimizer, w.saved.data(), std::ssize(w.saved), nullptr)},
+    {"optimizer_load_sync", CALL(load_image(w.optimizer, w.saved)), step_and_update, false, ""},
+    {NAMED(optimizer_get_steps_sync, w.optimizer, &w.numbers[0], &w.numbers[1], nullptr)},
+    {NAMED(optimizer_get_unchanged_sync, w.optimizer, w.numbers, nullptr)},
     {"ops_unscale_check",
      [](World &w) {
        const gsc_tensor x = w.x.device_tensor();

@@ -89,7 +89,7 @@ struct World {
 struct Operation {
   const char *name;  ///< of the function without gsc_; what is in `_sync` waits
   std::function<gsc_status(World &)> run;
-  std::function<void(World &)> prepare = nullptr;
+  std::function<gsc_status(World &)> prepare = nullptr;
   bool allocates = false;        ///< an object, and does nothing else; or what later calls use
   const char *partly = nullptr;  ///< the message if it has been done in part; "": any failure may leave it so
   bool pools = true;             ///< whether the device has memory pools

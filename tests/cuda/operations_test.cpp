@@ -20,7 +20,9 @@ class Pools {
 
 std::unique_ptr<World> prepared(const Operation &operation) {
   auto world = std::make_unique<World>();
-  if (operation.prepare) operation.prepare(*world);
+  if (operation.prepare) {
+    EXPECT_GSC_OK(operation.prepare(*world));
+  }
   return world;
 }
 

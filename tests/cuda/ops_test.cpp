@@ -33,7 +33,7 @@ class DeviceOps : public testing::TestWithParam<Case> {
       set_order(order++);
       for (Twin &twin : twins) twin.fill(kind, random);
       f(twins, kind);
-      for (const Twin &twin : twins) EXPECT_TRUE(twin.same());
+      EXPECT_TRUE(same(twins));
     }
   }
 
@@ -89,20 +89,17 @@ TEST_P(DeviceOps, ScaleCastAxpbyZero) {
         to.back().fill(kind, random);
       }
       const auto hx = host_tensors(twins), hy = host_tensors(to), dx = device_tensors(twins), dy = device_tensors(to);
-      const auto compare = [&](gsc_status on_host, gsc_status on_device) {
-        ASSERT_GSC_OK(on_host);
-        ASSERT_GSC_OK(on_device);
-        for (const Twin &twin : to) EXPECT_TRUE(twin.same());
+      const TwinWord<float> factor(1.1f);
+      const auto compare = [&](const auto &run) {
+        ASSERT_GSC_OK(run(contexts_->cpu, hx.data(), hy.data(), &factor.host));
+        ASSERT_GSC_OK(run(contexts_->device, dx.data(), dy.data(), factor.device()));
+        EXPECT_TRUE(same(to));
       };
       for (const double b : {-1.7, 0.0}) {
-        compare(gsc_ops_axpby(contexts_->cpu, 0.3, hx.data(), b, hy.data(), n, nullptr),
-                gsc_ops_axpby(contexts_->device, 0.3, dx.data(), b, dy.data(), n, nullptr));
+        compare([&](auto &on, auto *x, auto *y, auto *) { return gsc_ops_axpby(on, 0.3, x, b, y, n, nullptr); });
       }
-      compare(gsc_ops_cast(contexts_->cpu, hx.data(), hy.data(), n, nullptr),
-              gsc_ops_cast(contexts_->device, dx.data(), dy.data(), n, nullptr));
-      const TwinWord<float> factor(1.1f);
-      compare(gsc_ops_scale(contexts_->cpu, hx.data(), hy.data(), n, &factor.host, nullptr),
-              gsc_ops_scale(contexts_->device, dx.data(), dy.data(), n, factor.device(), nullptr));
+      compare([&](auto &on, auto *x, auto *y, auto *) { return gsc_ops_cast(on, x, y, n, nullptr); });
+      compare([&](auto &on, auto *x, auto *y, auto *word) { return gsc_ops_scale(on, x, y, n, word, nullptr); });
     });
   }
 }
@@ -126,36 +123,33 @@ TEST_P(DeviceOps, Diagnose) {
 TEST_P(DeviceOps, CheckUnscaleAndClip) {
   for (const bool unscale : {false, true}) {
     for_all_values([&](Twins &twins, Values) {
-      gsc_report reports[2];
-      int side = 0;
-      for (const Context *context : {&contexts_->cpu, &contexts_->device}) {
-        const bool on_host = context == &contexts_->cpu;
-        const Scaler scaler = make_scaler(*context, 1024.0f);
-        const List list = make_list(*context, on_host ? host_tensors(twins) : device_tensors(twins));
+      const auto report_on = [&](const Context &context, const std::vector<gsc_tensor> &tensors) {
+        const Scaler scaler = make_scaler(context, 1024.0f);
+        const List list = make_list(context, tensors);
         if (unscale) {
-          ASSERT_GSC_OK(gsc_scaler_unscale(scaler, list, nullptr));
-          ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, list, 0.01, GSC_NORM_L2, nullptr));
-          ASSERT_GSC_OK(gsc_scaler_clip_grad_value(scaler, list, 1e-5, nullptr));
+          EXPECT_GSC_OK(gsc_scaler_unscale(scaler, list, nullptr));
+          EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, list, 0.01, GSC_NORM_L2, nullptr));
+          EXPECT_GSC_OK(gsc_scaler_clip_grad_value(scaler, list, 1e-5, nullptr));
         } else {
           // In three ranges and out of order.
-          ASSERT_GSC_OK(gsc_scaler_check_range(scaler, list, 5, 4, nullptr));
-          ASSERT_GSC_OK(gsc_scaler_check_range(scaler, list, 0, 2, nullptr));
-          ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
+          EXPECT_GSC_OK(gsc_scaler_check_range(scaler, list, 5, 4, nullptr));
+          EXPECT_GSC_OK(gsc_scaler_check_range(scaler, list, 0, 2, nullptr));
+          EXPECT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
         }
-        ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
-        reports[side++] = report_of(scaler, list);
-      }
-      expect_same_report(reports[1], reports[0]);
+        EXPECT_GSC_OK(gsc_scaler_update(scaler, nullptr));
+        return report_of(scaler, list);
+      };
+      expect_same_report(report_on(contexts_->device, device_tensors(twins)),
+                         report_on(contexts_->cpu, host_tensors(twins)));
     });
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, DeviceOps,
-                         testing::Values(Case{GSC_FP16, 0}, Case{GSC_FP16, 3}, Case{GSC_BF16, 0}, Case{GSC_BF16, 1},
-                                         Case{GSC_FP32, 0}, Case{GSC_FP32, 1}, Case{GSC_FP64, 0}, Case{GSC_FP64, 1}),
-                         [](const auto &info) {
-                           return text(dtype_name(info.param.dtype), "_offset_", info.param.offset);
-                         });
+constexpr Case kCases[] = {{GSC_FP16, 0}, {GSC_FP16, 3}, {GSC_BF16, 0}, {GSC_BF16, 1},
+                           {GSC_FP32, 0}, {GSC_FP32, 1}, {GSC_FP64, 0}, {GSC_FP64, 1}};
+INSTANTIATE_TEST_SUITE_P(All, DeviceOps, testing::ValuesIn(kCases), [](const auto &info) {
+  return text(dtype_name(info.param.dtype), "_offset_", info.param.offset);
+});
 
 // The bits of a tensor's sum do not depend on its alignment.
 TEST(DeviceNorm, EveryMisalignment) {
@@ -167,8 +161,7 @@ TEST(DeviceNorm, EveryMisalignment) {
       SCOPED_TRACE(text(dtype_name(dtype), " offset ", offset));
       Twins twins;
       for (const int64_t count : {1, 8, 9, 511, 4096, 4099, 16384 + 263}) {
-        twins.emplace_back(dtype, count, offset);
-        twins.back().fill(kOrdinary, random);
+        add_filled(twins, random, dtype, count, offset);
       }
       expect_same_norms(contexts, twins, GSC_NORM_L2, true);
     }
@@ -181,10 +174,7 @@ TEST(DeviceNorm, ManyRounds) {
   const Contexts contexts;
   Twins twins;
   Random random(13);
-  for (int i = 0; i < 40; ++i) {
-    twins.emplace_back(GSC_FP32, 16384);
-    twins.back().fill(kOrdinary, random);
-  }
+  for (int i = 0; i < 40; ++i) add_filled(twins, random, GSC_FP32, 16384);
   for (const unsigned order : {0U, 1U, 2U}) {
     set_order(order);
     expect_same_norms(contexts, twins, GSC_NORM_L2, false);

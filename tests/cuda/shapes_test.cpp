@@ -42,8 +42,8 @@ void step_twice(Twins &params, Twins &grads, Twins &copies, const F &fill) {
     fill(grads, step);
     ASSERT_GSC_OK(host.step());
     ASSERT_GSC_OK(device.step());
-    for (const Twin &t : params) ASSERT_TRUE(t.same());
-    for (const Twin &t : copies) ASSERT_TRUE(t.same());
+    ASSERT_TRUE(same(params));
+    ASSERT_TRUE(same(copies));
     expect_same_report(report_of(device.scaler, device.grads), report_of(host.scaler, host.grads));
   }
 }
@@ -55,8 +55,7 @@ TEST_P(Shapes, SameBits) {
   Random random(5);
   for (int i = 0; i < shape.tensors; ++i) {
     const int64_t n = 1 + random.below(shape.largest);
-    params.emplace_back(shape.param_dtype, n, shape.misaligned);
-    params.back().fill(kOrdinary, random);
+    add_filled(params, random, shape.param_dtype, n, shape.misaligned);
     grads.emplace_back(shape.grad_dtype, n, shape.misaligned);
     if (shape.copy_dtype != 0) copies.emplace_back(shape.copy_dtype, n, shape.misaligned);
   }
@@ -66,14 +65,15 @@ TEST_P(Shapes, SameBits) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Shapes,
-                         testing::Values(Shape{"tiny_fp16", GSC_FP16, GSC_FP32, GSC_FP16, 3000, 100, 0},
-                                         Shape{"tiny_fp32_misaligned", GSC_FP32, GSC_FP32, 0, 3000, 64, 1},
-                                         Shape{"small_bf16", GSC_BF16, GSC_FP32, GSC_BF16, 500, 3000, 0},
-                                         Shape{"middle_fp16_misaligned", GSC_FP16, GSC_FP32, 0, 60, 40000, 1},
-                                         Shape{"large_fp32", GSC_FP32, GSC_FP32, 0, 6, 200000, 0},
-                                         Shape{"mixed_fp64", GSC_FP64, GSC_FP64, GSC_FP16, 300, 5000, 0}),
-                         [](const auto &info) { return info.param.name; });
+constexpr Shape kShapes[] = {
+    {"tiny_fp16", GSC_FP16, GSC_FP32, GSC_FP16, 3000, 100, 0},
+    {"tiny_fp32_misaligned", GSC_FP32, GSC_FP32, 0, 3000, 64, 1},
+    {"small_bf16", GSC_BF16, GSC_FP32, GSC_BF16, 500, 3000, 0},
+    {"middle_fp16_misaligned", GSC_FP16, GSC_FP32, 0, 60, 40000, 1},
+    {"large_fp32", GSC_FP32, GSC_FP32, 0, 6, 200000, 0},
+    {"mixed_fp64", GSC_FP64, GSC_FP64, GSC_FP16, 300, 5000, 0},
+};
+INSTANTIATE_TEST_SUITE_P(All, Shapes, testing::ValuesIn(kShapes), [](const auto &info) { return info.param.name; });
 
 /// One-warp teams, and all blocks at the ticket at once: the last one must not join before the slowest warp of every
 /// other has written. Sums differ from check to check, so that stale ones are noticed.
@@ -82,10 +82,7 @@ TEST(Ticket, WaitsForEveryWarp) {
   const Contexts contexts;
   Twins grads;
   Random random(23);
-  for (int i = 0; i < 64; ++i) {
-    grads.emplace_back(GSC_FP32, 1 + i % 7);
-    grads.back().fill(kOrdinary, random);
-  }
+  for (int i = 0; i < 64; ++i) add_filled(grads, random, GSC_FP32, 1 + i % 7);
   const List host = make_list(contexts.cpu, host_tensors(grads)),
              device = make_list(contexts.device, device_tensors(grads));
   const Scaler host_scaler = make_scaler(contexts.cpu, 2.0F), device_scaler = make_scaler(contexts.device, 2.0F);

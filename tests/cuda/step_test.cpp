@@ -86,9 +86,7 @@ struct Pair {
   void step_and_compare(int64_t slice_bytes = 0) {
     step(*host, 0);
     step(*device, slice_bytes);
-    for (const Twins *twins : {&params, &grads, &copies}) {
-      for (const Twin &twin : *twins) ASSERT_TRUE(twin.same());
-    }
+    for (const Twins *twins : {&params, &grads, &copies}) ASSERT_TRUE(same(*twins));
     expect_same_report(report_of(device->scaler, device->grads), report_of(host->scaler, host->grads));
     ASSERT_EQ(saved_image(device->optimizer), saved_image(host->optimizer));
     ASSERT_EQ(unchanged(*device), unchanged(*host));
@@ -213,7 +211,7 @@ TEST_P(DeviceStep, SameBitsWithAbsentTensorsAndAverages) {
     ASSERT_GSC_OK(gsc_scaler_discard(side->scaler, nullptr));
     ASSERT_GSC_OK(gsc_optimizer_zero_grads(side->optimizer, nullptr));
   }
-  for (const Twin &twin : pair.grads) ASSERT_TRUE(twin.same());
+  ASSERT_TRUE(same(pair.grads));
 }
 
 /// Tensors of one list with different formats, and a parameter in fp64 between them.
@@ -234,8 +232,7 @@ TEST(DeviceFormats, ListsOfTheCallersMayMixThem) {
     Random random(11);
     for (const Row &row : rows) {
       const int64_t i = std::ssize(p);
-      p.emplace_back(row.param, row.count);
-      p.back().fill(kOrdinary, random);
+      add_filled(p, random, row.param, row.count);
       g.emplace_back(i % 2 == 0 ? GSC_FP32 : GSC_FP16, row.count);
       for (int s = 0; s < 2; ++s) state[s].emplace_back(row.slots[s], row.count, nullptr, i % 3);  // some misaligned
     }
@@ -247,15 +244,12 @@ TEST(DeviceFormats, ListsOfTheCallersMayMixThem) {
     }
     gsc_optimizer_options options = optimizer_options(kind);
     options.lr = 0.01;
-    const auto make = [&](const Context &context, const List &params, const List &grads, const List &m, const List &v) {
-      return make_optimizer(context, options, params, grads, nullptr, {m, v});
+    const auto make = [&](const Context &context, const auto &params, const auto &grads, const auto(&state)[2]) {
+      const List m = make_list(context, state[0]), v = make_list(context, state[1]);
+      return make_optimizer(context, options, make_list(context, params), make_list(context, grads), nullptr, {m, v});
     };
-    const Optimizer optimizers[] = {
-        make(contexts.cpu, make_list(contexts.cpu, host_tensors(p)), make_list(contexts.cpu, host_tensors(g)),
-             make_list(contexts.cpu, host_state[0]), make_list(contexts.cpu, host_state[1])),
-        make(contexts.device, make_list(contexts.device, device_tensors(p)),
-             make_list(contexts.device, device_tensors(g)), make_list(contexts.device, device_state[0]),
-             make_list(contexts.device, device_state[1]))};
+    const Optimizer optimizers[] = {make(contexts.cpu, host_tensors(p), host_tensors(g), host_state),
+                                    make(contexts.device, device_tensors(p), device_tensors(g), device_state)};
     for (int step = 0; step < 4; ++step) {
       SCOPED_TRACE(text("kind ", kind, " step ", step));
       set_order(step);
@@ -264,7 +258,7 @@ TEST(DeviceFormats, ListsOfTheCallersMayMixThem) {
         ASSERT_GSC_OK(gsc_optimizer_step(optimizer, nullptr));
         EXPECT_EQ(applied_steps(optimizer), step + 1);
       }
-      for (const Twin &twin : p) ASSERT_TRUE(twin.same());
+      ASSERT_TRUE(same(p));
       for (auto &slot : state) {
         for (StateTwin &twin : slot) ASSERT_TRUE(twin.same(contexts.cpu));
       }
@@ -295,8 +289,8 @@ TEST(DeviceStep, EvaluatesAsTheCpuDoes) {
           for (const auto *side : {&pair.host, &pair.device}) {
             ASSERT_GSC_OK(gsc_optimizer_set_evaluating((*side)->optimizer, evaluating, nullptr));
           }
-          for (const Twin &twin : pair.params) ASSERT_TRUE(twin.same());
-          for (const Twin &twin : pair.copies) ASSERT_TRUE(twin.same());
+          ASSERT_TRUE(same(pair.params));
+          ASSERT_TRUE(same(pair.copies));
           ASSERT_EQ(saved_image(pair.device->optimizer), saved_image(pair.host->optimizer));
         }
       }

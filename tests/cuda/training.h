@@ -16,10 +16,8 @@ struct Training {
       : scaler(make_scaler(context, 1024.0f)) {
     Random random(5);
     for (int i = 0; i < tensors; ++i) {
-      p.emplace_back(param_dtype, count);
-      g.emplace_back(GSC_FP16, count);
-      p.back().fill(kOrdinary, random);
-      g.back().fill(kOrdinary, random);
+      add_filled(p, random, param_dtype, count);
+      add_filled(g, random, GSC_FP16, count);
     }
     params = make_list(context, device_tensors(p));
     grads = make_list(context, device_tensors(g));

@@ -125,6 +125,19 @@ inline std::vector<gsc_tensor> device_tensors(Twins &twins) {
   return result;
 }
 
+/// One more, filled.
+inline void add_filled(Twins &twins, Random &random, int32_t dtype, int64_t count, int64_t offset = 0) {
+  twins.emplace_back(dtype, count, offset);
+  twins.back().fill(kOrdinary, random);
+}
+
+inline ::testing::AssertionResult same(const Twins &twins) {
+  for (size_t i = 0; i < twins.size(); ++i) {
+    if (::testing::AssertionResult result = twins[i].same(); !result) return result << ", tensor " << i;
+  }
+  return ::testing::AssertionSuccess();
+}
+
 /// Tensors of every dtype in turn, with lengths around the boundaries of groups, rows, tiles and chunks.
 inline Twins edge_twins(int32_t dtype, int64_t offset) {
   Twins result;

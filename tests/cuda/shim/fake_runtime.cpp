@@ -253,6 +253,9 @@ using namespace gsc::cuda::emulation;
 
 #define CAN_FAIL() \
   if (fails(__func__)) return failure()
+#define CAN_FAIL_ON(stream) \
+  CAN_FAIL();               \
+  if (!is_stream(stream)) return cudaErrorInvalidResourceHandle
 
 // Calls that free or put back have done so when they report a failure: CUDA returns errors of earlier work there.
 
@@ -321,8 +324,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return fails(__func__) ? failure() : cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  CAN_FAIL();
-  if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
+  CAN_FAIL_ON(stream);
   if (disturbs_capture() || state().captured.count(stream) != 0) return cudaErrorStreamCaptureUnsupported;
   finish(end_of(queue_of(stream)));
   ++state().wait_count;
@@ -399,8 +401,7 @@ cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
   return fails(__func__) ? failure() : cudaSuccess;
 }
 cudaError_t cudaMallocFromPoolAsync(void **memory, size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
-  CAN_FAIL();
-  if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
+  CAN_FAIL_ON(stream);
   if (state().pools.count(pool) == 0) return cudaErrorInvalidValue;
   note_node(stream);
   *memory = take(bytes, working_context()->device, nullptr);
@@ -430,15 +431,13 @@ cudaError_t cudaFree(void *memory) {
   return fails(__func__) ? failure() : error;
 }
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream) {
-  CAN_FAIL();
-  if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
+  CAN_FAIL_ON(stream);
   note_node(stream);
   enqueue_work(stream, [=] { std::memset(reach(memory), value, bytes); });
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-  CAN_FAIL();
-  if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
+  CAN_FAIL_ON(stream);
   note_node(stream);
   // With pageable memory it may wait.
   const bool pageable = find_allocation(to) == nullptr || find_allocation(from) == nullptr;
