@@ -4,6 +4,7 @@
 // CUDA is not there: a guard in its place knows devices and current streams, so what is shown is what the adapter asks
 // of libtorch and hands to the library. Operations of libtorch on CUDA tensors are not, such as GradScaler::scale, state
 // that is made, and steps of libtorch's own optimizers.
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <gtest/gtest.h>
 
@@ -56,10 +57,8 @@ C10_REGISTER_GUARD_IMPL(CUDA, Guard)
 class CurrentStream {
  public:
   explicit CurrentStream(int index) : index_(index) {
-    const c10::impl::VirtualGuardImpl guard(at::kCUDA);
-    const at::Device before = guard.exchangeDevice(cuda(index));
+    const c10::DeviceGuard guard(cuda(index));
     EXPECT_EQ(cudaStreamCreateWithFlags(&Guard::current[index_], cudaStreamNonBlocking), cudaSuccess);
-    guard.setDevice(before);
   }
   CurrentStream &operator=(CurrentStream &&) = delete;
   ~CurrentStream() { cudaStreamDestroy(std::exchange(Guard::current[index_], nullptr)); }
@@ -70,13 +69,11 @@ class CurrentStream {
 };
 
 at::Tensor on(int index, const std::vector<float> &values) {
-  const c10::impl::VirtualGuardImpl guard(at::kCUDA);
-  const at::Device before = guard.exchangeDevice(cuda(index));
+  const c10::DeviceGuard guard(cuda(index));
   void *memory = nullptr;
   EXPECT_EQ(cudaMalloc(&memory, values.size() * sizeof(float)), cudaSuccess);
   EXPECT_EQ(cudaMemcpyAsync(memory, values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice, nullptr),
             cudaSuccess);
-  guard.setDevice(before);
   return at::for_blob(memory, {static_cast<int64_t>(values.size())})
       .deleter([](void *p) { cudaFree(p); })
       .target_device(cuda(index))

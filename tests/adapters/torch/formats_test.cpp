@@ -38,6 +38,8 @@ std::vector<Format> formats() {
   return found;
 }
 
+constexpr Format kSmall = {gradscaler::StateFormat::bits8, gradscaler::MasterFormat::split16};
+
 std::string archive_of(const optim::Optimizer &optimizer) {
   std::stringstream file;
   torch::serialize::OutputArchive archive;
@@ -82,9 +84,6 @@ struct Problem {
   void take(const Problem &other) {
     for (size_t i = 0; i < params.size(); ++i) params[i].detach().copy_(other.params[i].detach());
   }
-  bool has_bits_of(const Problem &other) const {
-    return std::equal(params.begin(), params.end(), other.params.begin(), same_bits);
-  }
 };
 
 template <class Optimizer, class Options>
@@ -104,7 +103,7 @@ void train_save_load_convert(const Options &options, double tolerance) {
       again.take(problem);
       problem.run(optimizer, steps);
       again.run(loaded, steps);
-      return again.has_bits_of(problem);
+      return same_bits(again.params, problem.params);
     };
     ASSERT_TRUE(continues(optimizer, 3));
 
@@ -135,11 +134,9 @@ TEST(TorchFormats, TrainSaveLoadConvert) {
 
 TEST(TorchFormats, StateIsInTensors) {
   Problem problem;
-  const Format format{gradscaler::StateFormat::bits8, gradscaler::MasterFormat::split16};
-  gt::AdamW adamw(problem.params, AdamWOptions(1e-2), format.options());
+  gt::AdamW adamw(problem.params, AdamWOptions(1e-2), kSmall.options());
   problem.run(adamw, 2);
-  auto *key = problem.params[2].unsafeGetTensorImpl();
-  const auto &state = static_cast<optim::AdamWParamState &>(*adamw.state().at(key));
+  const optim::AdamWParamState &state = state_of(adamw, problem.params[2]);
   EXPECT_EQ(state.exp_avg().scalar_type(), at::kByte);
   EXPECT_EQ(state.exp_avg_sq().sizes(), problem.params[2].sizes());
   EXPECT_EQ(state.exp_avg_sq().strides(), problem.params[2].strides());
@@ -154,7 +151,7 @@ TEST(TorchFormats, StateIsInTensors) {
   other.run(theirs, 1);
   EXPECT_LT(other.error(), 1.0);
   // And codes whose scales are lost are refused.
-  adamw.state().at(key) = std::make_unique<optim::AdamWParamState>(state);
+  adamw.state().at(problem.params[2].unsafeGetTensorImpl()) = std::make_unique<optim::AdamWParamState>(state);
   EXPECT_REFUSED(adamw.step(), "state of parameter 2 in group 0 has codes, but not 2 bytes of scales");
 }
 
@@ -164,20 +161,19 @@ TEST(TorchFormats, GroupsHaveTheirOwn) {
   std::vector<optim::OptimizerParamGroup> groups;
   groups.emplace_back(problem.params);
   groups.emplace_back(wide);
-  const Format format{gradscaler::StateFormat::bits8, gradscaler::MasterFormat::split16};
-  gt::AdamW adamw(std::move(groups), AdamWOptions(1e-2), format.options());
+  gt::AdamW adamw(std::move(groups), AdamWOptions(1e-2), kSmall.options());
   for (at::Tensor &param : wide) param.mutable_grad() = at::ones_like(param.detach());
   problem.set_grads();
   EXPECT_REFUSED(adamw.step(), "value of parameter 0 in group 1 is Float, but masters are those of Half and BFloat16");
   adamw.state_options(1, gt::StateOptions());
   problem.run(adamw, 3);
-  const auto &state = static_cast<optim::AdamWParamState &>(*adamw.state().at(wide[0].unsafeGetTensorImpl()));
+  const optim::AdamWParamState &state = state_of(adamw, wide[0]);
   EXPECT_EQ(state.exp_avg().scalar_type(), at::kFloat);
   EXPECT_EQ(state.step(), 0);
   // Another format in the midst of training; the steps stay.
   adamw.state_options(1, gt::StateOptions().state_format(gradscaler::StateFormat::bits16));
   problem.run(adamw, 1);
-  const auto &now = static_cast<optim::AdamWParamState &>(*adamw.state().at(wide[0].unsafeGetTensorImpl()));
+  const optim::AdamWParamState &now = state_of(adamw, wide[0]);
   EXPECT_EQ(now.exp_avg().scalar_type(), at::kBFloat16);
   EXPECT_EQ(now.step(), 3);
   Tensors doubles = {at::ones({4}, at::kDouble).set_requires_grad(true)};

@@ -26,6 +26,11 @@ double ulps(const at::Tensor &a, const at::Tensor &b, double way) {
   const at::Tensor unit = at::exp2(at::floor(at::log2(at::maximum(x.abs(), y.abs()).clamp_min(way))) - 23);
   return ((x - y).abs() / unit).max().item<double>();
 }
+double ulps(const Tensors &a, const Tensors &b, double way) {
+  double worst = 0.0;
+  for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, ulps(a[i], b[i], way));
+  return worst;
+}
 
 Tensors copies_of(const Tensors &tensors) {
   Tensors copies;
@@ -48,7 +53,7 @@ void set_grads(
   }
 }
 
-// --------------------------------------------------------------------------------------------- the scaler
+// The scaler.
 
 TEST(TorchScaler, ScalesAsAnOperationOfAutograd) {
   gt::GradScaler scaler(at::kCPU, {.init_scale = 8.0f});
@@ -77,7 +82,7 @@ TEST(TorchScaler, DisabledItIsNotThere) {
     scaler.step(*with);
     scaler.update();
     without.step();
-    for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(same_bits(a[i], b[i]));
+    EXPECT_TRUE(same_bits(a, b));
     EXPECT_EQ(scaler.get_scale(), 1.0f);
   }
 }
@@ -129,22 +134,21 @@ TEST(TorchScaler, RefusesWhatItCannotUnscale) {
   EXPECT_EQ(with_grad(at::ones({4, 4}).t(), matrix.clone().t(), true), "no error");
 }
 
-// --------------------------------------------------------------------------------------------- the optimizers
+// The optimizers.
 
 /// Steps of both on the same gradients; `ours` with gradients that are multiplied by the scale.
 template <class Ours, class Theirs, class Options>
-double distance(const Options &options, int steps, const std::function<bool(int, size_t)> &present) {
+double distance(const Options &options, const std::function<bool(int, size_t)> &present) {
+  constexpr int kSteps = 20;
   Tensors a = parameters(), b = copies_of(a);
   Ours ours(a, options);
   Theirs theirs(b, options);
   double worst = 0.0;
-  for (int step = 0; step < steps; ++step) {
+  for (int step = 0; step < kSteps; ++step) {
     set_grads(a, b, step, [&](size_t i) { return present(step, i); });
     ours.step();
     theirs.step();
-    for (size_t i = 0; i < a.size(); ++i) {
-      worst = std::max(worst, ulps(a[i], b[i], steps * options.lr()));
-    }
+    worst = std::max(worst, ulps(a, b, kSteps * options.lr()));
   }
   return worst;
 }
@@ -155,22 +159,21 @@ bool some_present(int step, size_t i) { return i == 2 ? step > 3 : (step + stati
 TEST(TorchOptimizers, AreThoseOfLibtorch) {
   for (const auto present : {all_present, some_present}) {
     // The same bits where libtorch's formula is that of PyTorch in Python; else rounding of the moments.
-    EXPECT_EQ((distance<gt::SGD, optim::SGD>(SGDOptions(0.1), 20, present)), 0.0);
-    EXPECT_EQ(
-        (distance<gt::SGD, optim::SGD>(SGDOptions(0.1).momentum(0.9).dampening(0.5).weight_decay(0.1), 20, present)),
-        0.0);
-    EXPECT_EQ((distance<gt::SGD, optim::SGD>(SGDOptions(0.1).momentum(0.9).nesterov(true), 20, present)), 0.0);
-    EXPECT_LE((distance<gt::AdamW, optim::AdamW>(AdamWOptions(1e-3), 20, present)), 4.0);
-    EXPECT_LE((distance<gt::AdamW, optim::AdamW>(AdamWOptions(1e-3).amsgrad(true), 20, present)), 4.0);
-    EXPECT_LE((distance<gt::Adam, optim::Adam>(optim::AdamOptions(1e-3).weight_decay(0.1), 20, present)), 4.0);
-    EXPECT_LE((distance<gt::Adagrad, optim::Adagrad>(optim::AdagradOptions(1e-2).initial_accumulator_value(0.1), 20,
-                                                     present)),
-              4.0);
+    EXPECT_EQ((distance<gt::SGD, optim::SGD>(SGDOptions(0.1), present)), 0.0);
+    EXPECT_EQ((distance<gt::SGD, optim::SGD>(SGDOptions(0.1).momentum(0.9).dampening(0.5).weight_decay(0.1), present)),
+              0.0);
+    EXPECT_EQ((distance<gt::SGD, optim::SGD>(SGDOptions(0.1).momentum(0.9).nesterov(true), present)), 0.0);
+    EXPECT_LE((distance<gt::AdamW, optim::AdamW>(AdamWOptions(1e-3), present)), 4.0);
+    EXPECT_LE((distance<gt::AdamW, optim::AdamW>(AdamWOptions(1e-3).amsgrad(true), present)), 4.0);
+    EXPECT_LE((distance<gt::Adam, optim::Adam>(optim::AdamOptions(1e-3).weight_decay(0.1), present)), 4.0);
+    EXPECT_LE(
+        (distance<gt::Adagrad, optim::Adagrad>(optim::AdagradOptions(1e-2).initial_accumulator_value(0.1), present)),
+        4.0);
     const optim::RMSpropOptions rmsprop = optim::RMSpropOptions(1e-3).alpha(0.9).weight_decay(0.1);
     for (const double momentum : {0.0, 0.9}) {
       for (const bool centered : {false, true}) {
         const auto options = optim::RMSpropOptions(rmsprop).momentum(momentum).centered(centered);
-        EXPECT_LE((distance<gt::RMSprop, optim::RMSprop>(options, 20, present)), 8.0);
+        EXPECT_LE((distance<gt::RMSprop, optim::RMSprop>(options, present)), 8.0);
       }
     }
   }
@@ -194,7 +197,7 @@ TEST(TorchOptimizers, GroupsAndSchedules) {
     theirs.step();
     our_schedule.step();
     their_schedule.step();
-    for (size_t i = 0; i < a.size(); ++i) ASSERT_TRUE(same_bits(a[i], b[i])) << "step " << step;
+    ASSERT_TRUE(same_bits(a, b)) << "step " << step;
   }
 }
 
@@ -203,8 +206,7 @@ TEST(TorchOptimizers, RmspropFollowsAlpha) {
   gt::RMSprop ours(a, optim::RMSpropOptions(1e-3));
   optim::RMSprop theirs(b, optim::RMSpropOptions(1e-3));
   for (uint64_t step = 0; step < 4; ++step) {
-    for (optim::Optimizer *optimizer :
-         {static_cast<optim::Optimizer *>(&ours), static_cast<optim::Optimizer *>(&theirs)}) {
+    for (optim::Optimizer *optimizer : std::initializer_list<optim::Optimizer *>{&ours, &theirs}) {
       auto &options = static_cast<optim::RMSpropOptions &>(optimizer->param_groups()[0].options());
       options.alpha(step < 2 ? 0.99 : 0.5);
     }
@@ -212,7 +214,7 @@ TEST(TorchOptimizers, RmspropFollowsAlpha) {
     ours.step();
     theirs.step();
   }
-  for (size_t i = 0; i < a.size(); ++i) EXPECT_LE(ulps(a[i], b[i], 4e-3), 8.0);
+  EXPECT_LE(ulps(a, b, 4e-3), 8.0);
 }
 
 TEST(TorchOptimizers, HalfParametersHaveStateInFp32) {
@@ -220,7 +222,7 @@ TEST(TorchOptimizers, HalfParametersHaveStateInFp32) {
   gt::AdamW adamw(a, AdamWOptions(1e-2));
   a[0].mutable_grad() = at::full({64}, 1e-4, at::kHalf);
   adamw.step();
-  const auto &state = static_cast<optim::AdamWParamState &>(*adamw.state().begin()->second);
+  const optim::AdamWParamState &state = state_of(adamw, a[0]);
   EXPECT_EQ(state.exp_avg().scalar_type(), at::kFloat);
   EXPECT_GT(state.exp_avg_sq().min().item<float>(), 0.0f);
   EXPECT_NEAR(a[0][0].item<float>(), 0.99f, 1e-3f);
@@ -244,7 +246,7 @@ TEST(TorchOptimizers, StateThatWasReplacedIsRefused) {
   EXPECT_REFUSED(adamw.step(), "state of parameter 0 in group 0 was replaced");
 }
 
-// --------------------------------------------------------------------------------------------- both together
+// Both together.
 
 /// Multiplies the gradients by the scale, as a backward pass would have.
 void scale_grads(const gt::GradScaler &scaler, const Tensors &params) {
@@ -268,7 +270,7 @@ TEST(TorchScaler, OneOverflowSkipsAllOfAnOptimizer) {
     scaler.step(ours);
     scaler.update();
     if (!overflow) theirs.step();
-    for (size_t i = 0; i < a.size(); ++i) ASSERT_TRUE(same_bits(a[i], b[i])) << "step " << step << ", " << i;
+    ASSERT_TRUE(same_bits(a, b)) << "step " << step;
   }
   EXPECT_EQ(scaler.get_scale(), 65536.0f / 4);
 }
@@ -329,7 +331,7 @@ struct Work {
     expected = stepped(expected, params);
     scale_grads(scaler, params);
   }
-  bool is_stepped() const { return std::equal(params.begin(), params.end(), expected.begin(), same_bits); }
+  testing::AssertionResult is_stepped() const { return same_bits(params, expected); }
   Tensors params, expected;
 };
 
@@ -379,11 +381,12 @@ TEST(TorchScaler, NothingIsUnscaledTwice) {
   optim::SGD one(work.params, SGDOptions(0.1)), two({work.params[1]}, SGDOptions(0.1));
   gt::SGD fused({work.params[2]}, SGDOptions(0.1));
   scaler.unscale_(one);
-  EXPECT_REFUSED(scaler.unscale_(two), "gradient of parameter 0 in group 0 has already been unscaled");
-  EXPECT_REFUSED(scaler.step(two), "gradient of parameter 0 in group 0 has already been unscaled");
-  EXPECT_REFUSED(scaler.step(fused), "gradient of parameter 0 in group 0 has already been unscaled");
+  const char *twice = "gradient of parameter 0 in group 0 has already been unscaled";
+  EXPECT_REFUSED(scaler.unscale_(two), twice);
+  EXPECT_REFUSED(scaler.step(two), twice);
+  EXPECT_REFUSED(scaler.step(fused), twice);
   scaler.step(one);
-  EXPECT_REFUSED(scaler.step(two), "gradient of parameter 0 in group 0 has already been unscaled");
+  EXPECT_REFUSED(scaler.step(two), twice);
   EXPECT_TRUE(work.is_stepped());
   scaler.update();
 }
@@ -396,11 +399,11 @@ TEST(TorchScaler, NothingIsSteppedOnScaled) {
   scaler.unscale_(sgd);
   sgd.add_param_group(optim::OptimizerParamGroup(late.params));
   EXPECT_REFUSED(scaler.step(sgd), "gradient of parameter 0 in group 1 came after unscale_()");
-  EXPECT_TRUE(std::equal(before.begin(), before.end(), late.params.begin(), same_bits));
+  EXPECT_TRUE(same_bits(before, late.params));
   EXPECT_FALSE(work.is_stepped());
 }
 
-// --------------------------------------------------------------------------------------------- archives
+// Archives.
 
 TEST(TorchArchives, ScalerContinues) {
   const gradscaler::ScalerOptions options{.init_scale = 1024.0f, .growth_interval = 3, .hysteresis = 2};
@@ -436,10 +439,9 @@ TEST(TorchArchives, ScalerContinues) {
 
 /// `steps` of one, an archive, and the other from there on, on the same gradients as `whole`, which does all of it.
 template <class First, class Second, class Options>
-double handed_over(const Options &options, int steps, double overflows) {
+double handed_over(const Options &options, int overflows, int steps = 5) {
   Tensors a = parameters(), b = copies_of(a);
-  std::unique_ptr<First> first = std::make_unique<First>(a, options);
-  First whole(b, options);
+  First first(a, options), whole(b, options);
   gt::GradScaler scaler(at::kCPU, {.init_scale = 1.0f}), same(at::kCPU, {.init_scale = 1.0f});
   const auto step_both = [&](optim::Optimizer &optimizer, int step) {
     set_grads(a, b, step, [&](size_t i) { return some_present(step, i); });
@@ -449,38 +451,36 @@ double handed_over(const Options &options, int steps, double overflows) {
     same.step(whole);
     same.update(1.0f);
   };
-  for (int step = 0; step < steps; ++step) step_both(*first, step);
+  for (int step = 0; step < steps; ++step) step_both(first, step);
   std::stringstream file;
-  torch::save(*first, file);
+  torch::save(first, file);
   Second second(a, options);
   torch::load(second, file);
   double worst = 0.0;
   for (int step = steps; step < steps + 8; ++step) {
     step_both(second, step);
-    for (size_t i = 0; i < a.size(); ++i) {
-      worst = std::max(worst, ulps(a[i], b[i], (steps + 8) * options.lr()));
-    }
+    worst = std::max(worst, ulps(a, b, (steps + 8) * options.lr()));
   }
   return worst;
 }
 
 TEST(TorchArchives, OptimizersOfBothKindsReadEachOther) {
   const AdamWOptions adamw = AdamWOptions(1e-2).weight_decay(0.1);
-  EXPECT_EQ((handed_over<gt::AdamW, gt::AdamW>(adamw, 5, 0)), 0.0);
-  EXPECT_EQ((handed_over<gt::AdamW, gt::AdamW>(adamw, 5, 2)), 0.0);
-  EXPECT_LE((handed_over<gt::AdamW, optim::AdamW>(adamw, 5, 1)), 4.0);
-  EXPECT_LE((handed_over<optim::AdamW, gt::AdamW>(adamw, 5, 1)), 4.0);
+  EXPECT_EQ((handed_over<gt::AdamW, gt::AdamW>(adamw, 0)), 0.0);
+  EXPECT_EQ((handed_over<gt::AdamW, gt::AdamW>(adamw, 2)), 0.0);
+  EXPECT_LE((handed_over<gt::AdamW, optim::AdamW>(adamw, 1)), 4.0);
+  EXPECT_LE((handed_over<optim::AdamW, gt::AdamW>(adamw, 1)), 4.0);
   const SGDOptions sgd = SGDOptions(0.1).momentum(0.9).dampening(0.5);
-  EXPECT_EQ((handed_over<gt::SGD, optim::SGD>(sgd, 5, 1)), 0.0);
-  EXPECT_EQ((handed_over<optim::SGD, gt::SGD>(sgd, 5, 1)), 0.0);
+  EXPECT_EQ((handed_over<gt::SGD, optim::SGD>(sgd, 1)), 0.0);
+  EXPECT_EQ((handed_over<optim::SGD, gt::SGD>(sgd, 1)), 0.0);
   // Nothing but skips: the first step is still to come.
-  EXPECT_EQ((handed_over<gt::SGD, gt::SGD>(sgd, 2, 2)), 0.0);
+  EXPECT_EQ((handed_over<gt::SGD, gt::SGD>(sgd, 2, /*steps=*/2)), 0.0);
   const auto adagrad = optim::AdagradOptions(1e-2).initial_accumulator_value(0.1);
-  EXPECT_LE((handed_over<gt::Adagrad, optim::Adagrad>(adagrad, 5, 1)), 4.0);
-  EXPECT_LE((handed_over<optim::Adagrad, gt::Adagrad>(adagrad, 5, 1)), 4.0);
+  EXPECT_LE((handed_over<gt::Adagrad, optim::Adagrad>(adagrad, 1)), 4.0);
+  EXPECT_LE((handed_over<optim::Adagrad, gt::Adagrad>(adagrad, 1)), 4.0);
   const auto rmsprop = optim::RMSpropOptions(1e-3).centered(true).momentum(0.9);
-  EXPECT_LE((handed_over<gt::RMSprop, optim::RMSprop>(rmsprop, 5, 1)), 8.0);
-  EXPECT_LE((handed_over<optim::RMSprop, gt::RMSprop>(rmsprop, 5, 1)), 8.0);
+  EXPECT_LE((handed_over<gt::RMSprop, optim::RMSprop>(rmsprop, 1)), 8.0);
+  EXPECT_LE((handed_over<optim::RMSprop, gt::RMSprop>(rmsprop, 1)), 8.0);
 }
 
 }  // namespace
