@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """C++: the enumerations, and the fields of the options. Part of scripts/gen-api."""
+import textwrap
+
 import header
 
 FOLDER = "include/gradscaler/cpp"
@@ -26,12 +28,9 @@ namespace gradscaler {{
             continue
         items = [f"{name.lower()} = {constant}" for constant, name, _ in enum.items]
         head = f"enum class {enum.name} : int32_t {{"
-        lines += ["", *header.slashes(enum.comment, "")]
         line = f"{head} {', '.join(items)} }};"
-        if len(line) <= header.WIDTH:
-            lines.append(line)
-        else:
-            lines += [head, *(f"  {item}," for item in items[:-1]), f"  {items[-1]}", "};"]
+        lines += ["", *textwrap.wrap(enum.comment, header.WIDTH, initial_indent="/// ", subsequent_indent="/// ")]
+        lines += [line] if len(line) <= header.WIDTH else [head, "  " + ",\n  ".join(items), "};"]
     return "\n".join([*lines, "", "}  // namespace gradscaler", "", "#endif  // GRADSCALER_CPP_ENUMS_HPP", ""])
 
 

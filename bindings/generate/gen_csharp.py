@@ -154,7 +154,7 @@ def calls(owner):
         name = NAMES.get(f"GradScaler.{name}", name).split(".")[-1]
         text = method.words(method.text, header.camel, header.pascal)
         lines += ["", *comment(owner, text, "null"), f"public {'static ' * static}void {name}("
-                  + ", ".join([*parameters, "IntPtr stream = default(IntPtr)"]) + ")", "{",
+                  + ", ".join([*parameters, "IntPtr stream = default"]) + ")", "{",
                   f"  var self = {'Context.HandleOf(context)' if static else 'Handle'};",
                   *(f"  {line}" for line in [*arrays, *(["{", f"  {call}", "}"] if arrays else [call])]),
                   *(f"  GC.KeepAlive({header.camel(argument.name)});" for argument in method.scalars), "}"]

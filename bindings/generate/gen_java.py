@@ -11,6 +11,7 @@ import methods
 WHOLE = ("gsc_history_entry", "gsc_device_state", "gsc_tensor_diagnosis")
 FOLDER = "bindings/java/src/main/java/io/github/gradscaler"
 TYPES = {"float": "float", "double": "double", "int32_t": "int", "int64_t": "long"}
+HEAD = ["// SPDX-License-Identifier: Apache-2.0", f"// {header.NOTE}", "package io.github.gradscaler;", ""]
 
 
 def make_java(enum, enums):
@@ -18,8 +19,7 @@ def make_java(enum, enums):
         return f"{{@link #{name}}}" if kind == enum.name else f"{{@link {kind}#{name}}}"
 
     sized = enum.name == "DType"
-    lines = ["// SPDX-License-Identifier: Apache-2.0", f"// {header.NOTE}", "package io.github.gradscaler;", "",
-             *doc(header.translate(enum.comment, enums, spell), ""), f"public enum {enum.name} {{"]
+    lines = [*HEAD, *doc(header.translate(enum.comment, enums, spell), ""), f"public enum {enum.name} {{"]
     for i, (constant, name, text) in enumerate(enum.items):
         size = f", {header.bytes_of(name)}" if sized else ""
         lines += [*doc(header.translate(text, enums, spell), "  "),
@@ -196,10 +196,9 @@ def getter_names(handle):
 
 def make_class(struct):
     """A class that has nothing by hand."""
-    lines = [*doc(comment(struct, struct.text), ""), f"public final class {header.CLASSES[struct.name]} {{",
-             *(f"  {line}" for line in values(struct)), "}"]
-    return f"// SPDX-License-Identifier: Apache-2.0\n// {header.NOTE}\npackage io.github.gradscaler;\n\n" + \
-        header.indented(lines, "")
+    return header.indented([*HEAD, *doc(comment(struct, struct.text), ""),
+                            f"public final class {header.CLASSES[struct.name]} {{",
+                            *(f"  {line}" for line in values(struct)), "}"], "")
 
 
 # Java's own class for the case.
@@ -240,8 +239,7 @@ OWN = """
 def make_exception(name, status, text):
     base = JAVAS.get(status)
     parent = f"{base} implements GradScalerFailure" if base else "GradScalerException"
-    lines = ["// SPDX-License-Identifier: Apache-2.0", f"// {header.NOTE}", "package io.github.gradscaler;", "",
-             *doc(text, ""), f"public final class {name} extends {parent} {{",
+    lines = [*HEAD, *doc(text, ""), f"public final class {name} extends {parent} {{",
              "  private static final long serialVersionUID = 1;", ""]
     return "\n".join(lines) + (OF_JAVA if base else OWN).format(name=name, status=status)
 

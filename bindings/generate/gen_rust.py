@@ -78,9 +78,8 @@ class Declarations:
         return f"({listed}) -> {'()' if result.strip() == 'void' else self.rust_type(result)};"
 
     def constants(self):
-        lines = []
-        for name, value in re.findall(r"^#define (GSC_\w+) \(?(-?(?:0x)?[0-9a-fA-F]+u?)\)?$", self.header, re.M):
-            lines.append(f"pub const {name}: {'u32' if value[-1] == 'u' else 'i32'} = {value.rstrip('u')};")
+        lines = [f"pub const {name}: {'u32' if value[-1] == 'u' else 'i32'} = {value.rstrip('u')};" for name, value in
+                 re.findall(r"^#define (GSC_\w+) \(?(-?(?:0x)?[0-9a-fA-F]+u?)\)?$", self.header, re.M)]
         for text, body in re.findall(COMMENT + r"(?:typedef int32_t gsc_status;\s*)?^enum \{(.*?)\n\};", self.header,
                                      re.M | re.S):
             kind = "u32" if "Bits of" in text else "gsc_status" if "GSC_OK" in body else "i32"

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The function table of the C ABI: capi/functions.txt, include/gradscaler/api.h and capi/api_table.cpp. Part of
 scripts/gen-api."""
-
 import re
 
-from header import fail, functions_of
+from header import WIDTH, fail, functions_of
 
-WIDTH = 120
 FUNCTIONS = "capi/functions.txt"
 API_H = "include/gradscaler/api.h"
 TABLE = "capi/api_table.cpp"
@@ -47,11 +45,9 @@ def append_new(releases, functions, version):
     if len(set(listed)) != len(listed):
         fail(f"{FUNCTIONS} has a name twice")
     declared = {f.name for f in functions}
-    gone = [name for name in listed if name not in declared]
-    if gone:
+    if gone := [name for name in listed if name not in declared]:
         fail(f"{', '.join(gone)}: in {FUNCTIONS} but not in gradscaler.h; published functions stay")
-    new = [f.name for f in functions if f.name != NOT_IN_TABLE and f.name not in listed]
-    if new:
+    if new := [f.name for f in functions if f.name != NOT_IN_TABLE and f.name not in listed]:
         if not releases or releases[-1][0] != version:
             releases.append((version, []))
         releases[-1][1].extend(new)
@@ -59,8 +55,7 @@ def append_new(releases, functions, version):
 
 
 def make_functions(releases):
-    blocks = ["\n".join([f"release {release}"] + names) + "\n" for release, names in releases]
-    return FUNCTIONS_HEAD + "\n" + "\n".join(blocks)
+    return FUNCTIONS_HEAD + "".join("\n".join([f"\nrelease {release}", *names, ""]) for release, names in releases)
 
 
 def field_name(function_name):
@@ -146,12 +141,12 @@ static_assert(offsetof(gsc_api, struct_size) == 0 && offsetof(gsc_api, abi_versi
     first = 0
     for release, names in releases:
         last = first + len(names) - 1
-        lines += [f"// Release {release}: fields {first} to {last}."]
-        lines += [f"static_assert(offsetof(gsc_api, {field_name(names[0])}) == field_offset({first}));"]
-        lines += [f"static_assert(offsetof(gsc_api, {field_name(names[-1])}) == field_offset({last}));"]
+        lines += [f"// Release {release}: fields {first} to {last}.",
+                  f"static_assert(offsetof(gsc_api, {field_name(names[0])}) == field_offset({first}));",
+                  f"static_assert(offsetof(gsc_api, {field_name(names[-1])}) == field_offset({last}));"]
         first = last + 1
-    lines += [f"static_assert(sizeof(gsc_api) == field_offset({first}));", ""]
-    lines += ["constexpr gsc_api table = {", "    sizeof(gsc_api),", "    GSC_ABI_VERSION,"]
+    lines += [f"static_assert(sizeof(gsc_api) == field_offset({first}));", "", "constexpr gsc_api table = {",
+              "    sizeof(gsc_api),", "    GSC_ABI_VERSION,"]
     lines += [f"    {name}," for _, names in releases for name in names]
     lines += """\
 };

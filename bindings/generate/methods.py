@@ -44,13 +44,8 @@ class Method:
         # Exceptions in place of statuses.
         self.text = re.sub(r"\b[A-Z_]{6,}\b", lambda m: header.EXCEPTIONS.get(m[0], m[0]), text)
 
-    @property
-    def arrays(self):
-        return [argument for argument in self.arguments if argument.kind in ("tensors", "numbers")]
-
-    @property
-    def scalars(self):
-        return [argument for argument in self.arguments if argument.kind == "scalar"]
+        self.arrays = [argument for argument in self.arguments if argument.kind in ("tensors", "numbers")]
+        self.scalars = [argument for argument in self.arguments if argument.kind == "scalar"]
 
     def words(self, text, of_argument, of_member):
         """A contract with the language's names for arguments, and for fields and functions that it names shortly."""

@@ -62,8 +62,7 @@ namespace Gradscaler
     {
       lock (Slots)
       {
-        WeakReference slot;
-        return Slots.TryGetValue(number.ToInt64(), out slot) ? (CallbackSlot)slot.Target : null;
+        return Slots.TryGetValue(number.ToInt64(), out WeakReference slot) ? (CallbackSlot)slot.Target : null;
       }
     }
 
@@ -100,12 +99,7 @@ namespace Gradscaler
     {
       try
       {
-        CallbackSlot slot = Find(number);
-        Action<LogLevel, string> receiver = slot == null ? null : slot.Log;
-        if (receiver != null)
-        {
-          receiver((LogLevel)level, Text.FromNative(message));
-        }
+        Find(number)?.Log?.Invoke((LogLevel)level, Text.FromNative(message));
       }
       catch (Exception)
       {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 using System;
-using System.Runtime.InteropServices;
+using System.Threading;
 
 namespace Gradscaler
 {
@@ -124,30 +124,14 @@ namespace Gradscaler
     public void SetLog(Action<LogLevel, string> receiver)
     {
       NativeContext context = Handle;
-      HandleRef reference = context.Uses.Begin(context);
-      try
-      {
-        if (NativeCallsPINVOKE.SetLog(reference, receiver == null ? null : CallbackSlot.LogFunctionPointer,
-                                      Callbacks.Number) != 0)
-        {
-          NativeError.ThrowPending();
-        }
-        Callbacks.Log = receiver;
-      }
-      finally
-      {
-        context.Uses.End();
-      }
+      CallbackSlot.LogFunction function = receiver == null ? null : CallbackSlot.LogFunctionPointer;
+      context.Uses.Call(context, reference => NativeCallsPINVOKE.SetLog(reference, function, Callbacks.Number));
+      Callbacks.Log = receiver;
     }
 
     /// <summary>
     /// Closes the device after the calls that other threads have in progress. Does nothing the second time.
     /// </summary>
-    public void Dispose()
-    {
-      NativeContext was = handle;
-      handle = null;
-      was?.Dispose();
-    }
+    public void Dispose() => Interlocked.Exchange(ref handle, null)?.Dispose();
   }
 }

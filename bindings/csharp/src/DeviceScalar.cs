@@ -56,10 +56,8 @@ namespace Gradscaler
 
     internal static IntPtr Floats(DeviceScalar scalar, string name) => AddressOf(scalar, Kind.Float, 1, name);
 
-    internal static IntPtr Doubles(DeviceScalar scalar, long count, string name)
-    {
-      return AddressOf(scalar, Kind.Double, count, name);
-    }
+    internal static IntPtr Doubles(DeviceScalar scalar, long count, string name) =>
+        AddressOf(scalar, Kind.Double, count, name);
 
     internal static IntPtr Ints(DeviceScalar scalar, string name) => AddressOf(scalar, Kind.Int, 1, name);
 

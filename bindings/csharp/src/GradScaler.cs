@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 using System;
 using System.Collections.Generic;
-using System.Runtime.InteropServices;
+using System.Threading;
 
 namespace Gradscaler
 {
@@ -44,45 +44,39 @@ namespace Gradscaler
     private NativeScaler HostHandle => HostMemory.Pass(Handle, device);
 
     /// <summary>dst = src * scale for one tensor, such as the loss.</summary>
-    public void Scale(Tensor src, Tensor dst, IntPtr stream = default(IntPtr))
+    public void Scale(Tensor src, Tensor dst, IntPtr stream = default)
     {
       Scale(new[] { src }, new[] { dst }, stream);
     }
 
     /// <summary>dst = src * scale for host memory; the spans may be the same.</summary>
-    public void Scale(ReadOnlySpan<float> src, Span<float> dst)
-    {
-      NativeScaler scaler = HostHandle;
-      HostMemory.Run(src, DType.Fp32, dst, DType.Fp32, (from, to) => scaler.Scale(from, to, IntPtr.Zero));
-    }
+    public void Scale(ReadOnlySpan<float> src, Span<float> dst) => ScaleHost(src, dst, DType.Fp32);
 
     /// <summary>dst = src * scale as Fp16 or Bf16, for host memory.</summary>
-    public void Scale(ReadOnlySpan<float> src, Span<ushort> dst, DType dtype)
+    public void Scale(ReadOnlySpan<float> src, Span<ushort> dst, DType dtype) => ScaleHost(src, dst, dtype);
+
+#if NET5_0_OR_GREATER
+    /// <summary>dst = src * scale as Fp16, for host memory.</summary>
+    public void Scale(ReadOnlySpan<float> src, Span<Half> dst) => ScaleHost(src, dst, DType.Fp16);
+#endif
+
+    private void ScaleHost<T>(ReadOnlySpan<float> src, Span<T> dst, DType dtype) where T : struct
     {
       NativeScaler scaler = HostHandle;
       HostMemory.Run(src, DType.Fp32, dst, dtype, (from, to) => scaler.Scale(from, to, IntPtr.Zero));
     }
 
-#if NET5_0_OR_GREATER
-    /// <summary>dst = src * scale as Fp16, for host memory.</summary>
-    public void Scale(ReadOnlySpan<float> src, Span<Half> dst)
-    {
-      NativeScaler scaler = HostHandle;
-      HostMemory.Run(src, DType.Fp32, dst, DType.Fp16, (from, to) => scaler.Scale(from, to, IntPtr.Zero));
-    }
-#endif
-
     /// <summary>
     /// The next slice of Step, for programs with a frame rate: reads and writes at most maxBytes, but at least one chunk
     /// of up to 65536 elements. Returns the bytes that are left, 0 when the step is done.
     /// </summary>
-    public long StepSlice(Optimizer optimizer, long maxBytes, IntPtr stream = default(IntPtr))
+    public long StepSlice(Optimizer optimizer, long maxBytes, IntPtr stream = default)
     {
       return Handle.StepSlice(Check.NotNull(optimizer, "optimizer").Handle, maxBytes, stream);
     }
 
     /// <summary>For your own optimizer: whether to apply the step. Blocks.</summary>
-    public bool ShouldStep(TensorList grads, IntPtr stream = default(IntPtr))
+    public bool ShouldStep(TensorList grads, IntPtr stream = default)
     {
       return Handle.ShouldStep(TensorList.HandleOf(grads, "grads"), stream) != 0;
     }
@@ -91,7 +85,7 @@ namespace Gradscaler
     public void Discard(TensorList grads = null) => Handle.Discard(grads?.Handle);
 
     /// <summary>The scale as of the work enqueued so far; 1 if disabled. Blocks on a GPU.</summary>
-    public float GetScale(IntPtr stream = default(IntPtr)) => Handle.GetScale(stream);
+    public float GetScale(IntPtr stream = default) => Handle.GetScale(stream);
 
     /// <summary>Whether the scaler does anything.</summary>
     public bool IsEnabled => Handle.IsEnabled() != 0;
@@ -99,7 +93,7 @@ namespace Gradscaler
     /// <summary>
     /// The state now, and what the last check of a list found; null: the last update's lists together. Blocks.
     /// </summary>
-    public Report GetReport(TensorList grads = null, IntPtr stream = default(IntPtr))
+    public Report GetReport(TensorList grads = null, IntPtr stream = default)
     {
       NativeScaler scaler = Handle;
       using (var report = new NativeReport())
@@ -121,7 +115,7 @@ namespace Gradscaler
     /// As GetReport without waiting: enqueues the copy, and never throws ScaleFloorException. report: pinned memory on
     /// a GPU; it has the report when the stream has passed this point.
     /// </summary>
-    public void ReadReportAsync(TensorList grads, ReportBuffer report, IntPtr stream = default(IntPtr))
+    public void ReadReportAsync(TensorList grads, ReportBuffer report, IntPtr stream = default)
     {
       if (!Check.NotNull(report, "report").IsPinned && device != DeviceType.Cpu)
       {
@@ -149,24 +143,13 @@ namespace Gradscaler
     public void SetDeviceReducer(DeviceReducer sum)
     {
       NativeScaler scaler = Handle;
-      HandleRef reference = scaler.Uses.Begin(scaler);
-      try
-      {
-        if (NativeCallsPINVOKE.SetReducer(reference, sum == null ? null : CallbackSlot.SumFunctionPointer,
-                                          reducer.Number) != 0)
-        {
-          NativeError.ThrowPending();
-        }
-        reducer.Reducer = sum;
-      }
-      finally
-      {
-        scaler.Uses.End();
-      }
+      CallbackSlot.SumFunction function = sum == null ? null : CallbackSlot.SumFunctionPointer;
+      scaler.Uses.Call(scaler, reference => NativeCallsPINVOKE.SetReducer(reference, function, reducer.Number));
+      reducer.Reducer = sum;
     }
 
     /// <summary>The updates still kept, oldest first. Blocks.</summary>
-    public IReadOnlyList<HistoryEntry> GetHistory(IntPtr stream = default(IntPtr))
+    public IReadOnlyList<HistoryEntry> GetHistory(IntPtr stream = default)
     {
       var entries = new List<HistoryEntry>();
       using (NativeHistory history = Handle.History(stream))
@@ -195,7 +178,7 @@ namespace Gradscaler
     }
 
     /// <summary>Everything a checkpoint needs. Blocks.</summary>
-    public ScalerState GetState(IntPtr stream = default(IntPtr))
+    public ScalerState GetState(IntPtr stream = default)
     {
       var state = new ScalerState();
       Handle.GetState(state.Handle, stream);
@@ -213,32 +196,27 @@ namespace Gradscaler
     /// <summary>Greater than 1. Setting it works on the default stream.</summary>
     public double GrowthFactor
     {
-      get { return Handle.GetGrowthFactor(); }
-      set { Handle.SetGrowthFactor(value, IntPtr.Zero); }
+      get => Handle.GetGrowthFactor();
+      set => Handle.SetGrowthFactor(value, IntPtr.Zero);
     }
 
     /// <summary>In (0, 1). Setting it works on the default stream.</summary>
     public double BackoffFactor
     {
-      get { return Handle.GetBackoffFactor(); }
-      set { Handle.SetBackoffFactor(value, IntPtr.Zero); }
+      get => Handle.GetBackoffFactor();
+      set => Handle.SetBackoffFactor(value, IntPtr.Zero);
     }
 
     /// <summary>At least 1. Setting it works on the default stream.</summary>
     public int GrowthInterval
     {
-      get { return Handle.GetGrowthInterval(); }
-      set { Handle.SetGrowthInterval(value, IntPtr.Zero); }
+      get => Handle.GetGrowthInterval();
+      set => Handle.SetGrowthInterval(value, IntPtr.Zero);
     }
 
     /// <summary>
     /// Destroys the scaler, after the calls that other threads have in progress. Does nothing the second time.
     /// </summary>
-    public void Dispose()
-    {
-      NativeScaler was = handle;
-      handle = null;
-      was?.Dispose();
-    }
+    public void Dispose() => Interlocked.Exchange(ref handle, null)?.Dispose();
   }
 }

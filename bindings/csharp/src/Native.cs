@@ -11,9 +11,7 @@ namespace Gradscaler
     /// <summary>Throws what the last call on this thread recorded, if anything.</summary>
     internal static void ThrowPending()
     {
-      IntPtr message;
-      ErrorDetails details;
-      int status = NativeCallsPINVOKE.TakePending(out message, out details);
+      int status = NativeCallsPINVOKE.TakePending(out IntPtr message, out ErrorDetails details);
       if (status != 0)
       {
         throw GradScalerException.Of((Status)status, Gradscaler.Text.FromNative(message)).About(details);

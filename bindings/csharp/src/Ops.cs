@@ -21,50 +21,46 @@ namespace Gradscaler
     }
 
     /// <summary>dst = src for one tensor, converted to dst's dtype.</summary>
-    public static void Cast(Context context, Tensor src, Tensor dst, IntPtr stream = default(IntPtr))
+    public static void Cast(Context context, Tensor src, Tensor dst, IntPtr stream = default)
     {
       Cast(context, new[] { src }, new[] { dst }, stream);
     }
 
     /// <summary>dst = src as Fp16 or Bf16, for host memory.</summary>
-    public static void Cast(Context context, ReadOnlySpan<float> src, Span<ushort> dst, DType dtype)
-    {
-      NativeContext device = Context.HostHandleOf(context);
-      HostMemory.Run(src, DType.Fp32, dst, dtype, (from, to) => device.Cast(from, to, IntPtr.Zero));
-    }
+    public static void Cast(Context context, ReadOnlySpan<float> src, Span<ushort> dst, DType dtype) =>
+        CastHost(context, src, DType.Fp32, dst, dtype);
 
     /// <summary>dst = src, which is Fp16 or Bf16, for host memory.</summary>
-    public static void Cast(Context context, ReadOnlySpan<ushort> src, DType dtype, Span<float> dst)
-    {
-      NativeContext device = Context.HostHandleOf(context);
-      HostMemory.Run(src, dtype, dst, DType.Fp32, (from, to) => device.Cast(from, to, IntPtr.Zero));
-    }
+    public static void Cast(Context context, ReadOnlySpan<ushort> src, DType dtype, Span<float> dst) =>
+        CastHost(context, src, dtype, dst, DType.Fp32);
 
 #if NET5_0_OR_GREATER
     /// <summary>dst = src, for host memory.</summary>
-    public static void Cast(Context context, ReadOnlySpan<float> src, Span<Half> dst)
-    {
-      NativeContext device = Context.HostHandleOf(context);
-      HostMemory.Run(src, DType.Fp32, dst, DType.Fp16, (from, to) => device.Cast(from, to, IntPtr.Zero));
-    }
+    public static void Cast(Context context, ReadOnlySpan<float> src, Span<Half> dst) =>
+        CastHost(context, src, DType.Fp32, dst, DType.Fp16);
 
     /// <summary>dst = src, for host memory.</summary>
-    public static void Cast(Context context, ReadOnlySpan<Half> src, Span<float> dst)
+    public static void Cast(Context context, ReadOnlySpan<Half> src, Span<float> dst) =>
+        CastHost(context, src, DType.Fp16, dst, DType.Fp32);
+#endif
+
+    private static void CastHost<S, D>(Context context, ReadOnlySpan<S> src, DType srcType, Span<D> dst, DType dstType)
+        where S : struct
+        where D : struct
     {
       NativeContext device = Context.HostHandleOf(context);
-      HostMemory.Run(src, DType.Fp16, dst, DType.Fp32, (from, to) => device.Cast(from, to, IntPtr.Zero));
+      HostMemory.Run(src, srcType, dst, dstType, (from, to) => device.Cast(from, to, IntPtr.Zero));
     }
-#endif
 
     /// <summary>The norm over all tensors, a double, and of each tensor, doubles. NaN and inf propagate.</summary>
     public static void Norm(Context context, Tensor[] tensors, Norm norm, DeviceScalar total, DeviceScalar each = null,
-                            IntPtr stream = default(IntPtr))
+                            IntPtr stream = default)
     {
       NativeContext device = Context.HandleOf(context);
       using (NativeTensorArray array = Tensor.Array(tensors, "tensors", context.Type))
       {
-        device.Norm(array, (int)norm, DeviceScalar.Doubles(total, 1, "total"), DeviceScalar.Doubles(each, tensors.Length, "each"),
-                    stream);
+        device.Norm(array, (int)norm, DeviceScalar.Doubles(total, 1, "total"),
+                    DeviceScalar.Doubles(each, tensors.Length, "each"), stream);
       }
       GC.KeepAlive(total);
       GC.KeepAlive(each);

@@ -2,6 +2,7 @@
 using System;
 using System.Collections.Generic;
 using System.Runtime.InteropServices;
+using System.Threading;
 
 namespace Gradscaler
 {
@@ -23,8 +24,7 @@ namespace Gradscaler
     public Optimizer(Context context, OptimizerOptions options, TensorList parameters, TensorList grads,
                      TensorList modelCopy = null, params TensorList[] state)
     {
-      Check.NotNull(state, "state");
-      if (state.Length > 4)
+      if (Check.NotNull(state, "state").Length > 4)
       {
         throw new InvalidArgumentException("state has " + state.Length + " lists, no optimizer has more than 4 slots");
       }
@@ -36,8 +36,7 @@ namespace Gradscaler
       }
       handle = new NativeOptimizer(Context.HandleOf(context), Check.NotNull(options, "options").Handle,
                                    TensorList.HandleOf(parameters, "parameters"), TensorList.HandleOf(grads, "grads"),
-                                   modelCopy?.Handle, slots[0], slots[1], slots[2],
-                                   slots[3]);
+                                   modelCopy?.Handle, slots[0], slots[1], slots[2], slots[3]);
       lists.Add(parameters.Owners);
       lists.Add(grads.Owners);
       if (modelCopy != null)
@@ -54,17 +53,15 @@ namespace Gradscaler
       get
       {
         NativeOptimizer optimizer = Check.Open(handle, "Optimizer");
-        for (int i = 0; i < lists.Count; i++)
+        foreach (Owners owners in lists)
         {
-          lists[i].RequireUsable();
+          owners.RequireUsable();
         }
         return optimizer;
       }
     }
 
-    /// <summary>
-    /// Gives some tensors separate hyper-parameters and returns the number of the group: 1, 2, ...
-    /// </summary>
+    /// <summary>Gives some tensors separate hyper-parameters and returns the number of the group: 1, 2, ...</summary>
     public int AddGroup(long first, long count, OptimizerOptions options)
     {
       return Handle.AddGroup(first, count, Check.NotNull(options, "options").Handle);
@@ -79,7 +76,7 @@ namespace Gradscaler
     }
 
     /// <summary>Sets a group's learning rate from the next step on.</summary>
-    public void SetLr(int group, double lr, IntPtr stream = default(IntPtr))
+    public void SetLr(int group, double lr, IntPtr stream = default)
     {
       Handle.SetLr(group, lr, stream);
       deviceLrs.Remove(group);
@@ -88,7 +85,7 @@ namespace Gradscaler
     /// <summary>
     /// Reads a group's learning rate from a float in device memory at every step; null returns to the host value.
     /// </summary>
-    public void SetDeviceLr(int group, DeviceScalar lr, IntPtr stream = default(IntPtr))
+    public void SetDeviceLr(int group, DeviceScalar lr, IntPtr stream = default)
     {
       Handle.SetDeviceLr(group, DeviceScalar.Floats(lr, "lr"), stream);
       deviceLrs[group] = lr;
@@ -98,8 +95,8 @@ namespace Gradscaler
     public string StateName(int slot) => Handle.StateName(slot);
 
     /// <summary>
-    /// A tensor of a state slot, with its scales if it has codes. Once the optimizer is disposed, every call that would touch the memory throws an
-    /// ObjectDisposedException; a forgotten one lives as long as the tensor.
+    /// A tensor of a state slot, with its scales if it has codes. Once the optimizer is disposed, every call that would
+    /// touch the memory throws an ObjectDisposedException; a forgotten one lives as long as the tensor.
     /// </summary>
     public Tensor StateTensor(int slot, long index)
     {
@@ -115,17 +112,17 @@ namespace Gradscaler
     }
 
     /// <summary>Steps applied so far. Blocks on a GPU.</summary>
-    public long GetStepsApplied(IntPtr stream = default(IntPtr)) => Handle.StepsApplied(stream);
+    public long GetStepsApplied(IntPtr stream = default) => Handle.StepsApplied(stream);
 
     /// <summary>Steps skipped so far. Blocks on a GPU.</summary>
-    public long GetStepsSkipped(IntPtr stream = default(IntPtr)) => Handle.StepsSkipped(stream);
+    public long GetStepsSkipped(IntPtr stream = default) => Handle.StepsSkipped(stream);
 
     /// <summary>Elements whose parameter an applied step left as it was, summed over the steps; 0 without the flag
     /// CountUnchanged. Blocks on a GPU.</summary>
-    public long GetUnchanged(IntPtr stream = default(IntPtr)) => Handle.Unchanged(stream);
+    public long GetUnchanged(IntPtr stream = default) => Handle.Unchanged(stream);
 
     /// <summary>Steps applied so far in which each tensor was present. Blocks on a GPU.</summary>
-    public long[] GetTensorSteps(IntPtr stream = default(IntPtr))
+    public long[] GetTensorSteps(IntPtr stream = default)
     {
       using (NativeNumbers numbers = Handle.TensorSteps(stream))
       {
@@ -134,10 +131,10 @@ namespace Gradscaler
     }
 
     /// <summary>Writes the step counts and all state tensors to host memory of SaveSize bytes. Blocks.</summary>
-    public void Save(IntPtr buffer, long size, IntPtr stream = default(IntPtr)) => Handle.Save(buffer, size, stream);
+    public void Save(IntPtr buffer, long size, IntPtr stream = default) => Handle.Save(buffer, size, stream);
 
     /// <summary>Restores what Save wrote, converted from the formats that it had. On error nothing changes. Blocks.</summary>
-    public void Load(IntPtr buffer, long size, IntPtr stream = default(IntPtr)) => Handle.Load(buffer, size, stream);
+    public void Load(IntPtr buffer, long size, IntPtr stream = default) => Handle.Load(buffer, size, stream);
 
     /// <summary>Writes the step counts and all state tensors to SaveSize bytes. Blocks.</summary>
     public unsafe void Save(Span<byte> buffer)
@@ -160,11 +157,6 @@ namespace Gradscaler
     /// <summary>
     /// Destroys the optimizer, after the calls that other threads have in progress. Does nothing the second time.
     /// </summary>
-    public void Dispose()
-    {
-      NativeOptimizer was = handle;
-      handle = null;
-      was?.Dispose();
-    }
+    public void Dispose() => Interlocked.Exchange(ref handle, null)?.Dispose();
   }
 }

@@ -65,8 +65,7 @@ namespace Gradscaler
         {
           for (Tensor part = tensor; part != null; part = part.Scales)
           {
-            var optimizer = part.Owner as NativeOptimizer;
-            if (optimizer != null)
+            if (part.Owner is NativeOptimizer optimizer)
             {
               optimizer.Uses.BeginShared();
               System.Array.Resize(ref all, all.Length + 1);
@@ -108,8 +107,7 @@ namespace Gradscaler
     {
       for (; tensor != null; tensor = tensor.Scales)
       {
-        var optimizer = tensor.Owner as NativeOptimizer;
-        if (optimizer != null && optimizer.Uses.IsClosed)
+        if (tensor.Owner is NativeOptimizer optimizer && optimizer.Uses.IsClosed)
         {
           throw new ObjectDisposedException("Optimizer",
                                             what + "[" + index + "] is state of an optimizer that was disposed");

@@ -24,10 +24,7 @@ namespace Gradscaler
       }
     }
 
-    internal virtual Span<byte> Bytes
-    {
-      get { throw new InvalidArgumentException("the tensor was not made of an array"); }
-    }
+    internal virtual Span<byte> Bytes => throw new InvalidArgumentException("the tensor was not made of an array");
   }
 
   internal sealed class Pin<T> : Pin where T : struct
@@ -147,10 +144,8 @@ namespace Gradscaler
       return new Tensor(pin.Address, count, dtype, null, pin);
     }
 
-    internal static Tensor Borrowed(NativeTensor from, object owner)
-    {
-      return new Tensor(from.Data, from.Count, (DType)from.Dtype, null, owner);
-    }
+    internal static Tensor Borrowed(NativeTensor from, object owner) =>
+        new Tensor(from.Data, from.Count, (DType)from.Dtype, null, owner);
 
     internal IntPtr ScaleAddress => Scales == null ? IntPtr.Zero : Scales.Address;
 
@@ -193,18 +188,13 @@ namespace Gradscaler
     /// <summary>The elements of a tensor that was made of an array or allocated.</summary>
     public Span<T> Span<T>() where T : struct
     {
-      var pin = Owner as Pin;
-      if (pin == null)
-      {
-        throw new InvalidArgumentException("the tensor was not made of an array");
-      }
-      int size = ElementSize<T>();
+      Pin pin = Owner as Pin ?? throw new InvalidArgumentException("the tensor was not made of an array");
       if (!Holds<T>(DType))
       {
         throw new InvalidArgumentException("the tensor is of " + DType + ", whose elements are no " + typeof(T).Name);
       }
       int offset = (int)(Address.ToInt64() - pin.Address.ToInt64());
-      return MemoryMarshal.Cast<byte, T>(pin.Bytes.Slice(offset, (int)Count * size));
+      return MemoryMarshal.Cast<byte, T>(pin.Bytes.Slice(offset, (int)Count * ElementSize<T>()));
     }
 
     /// <summary>Whether an element of the one is an element of the other, or 16 bits that carry it.</summary>

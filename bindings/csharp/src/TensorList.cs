@@ -59,7 +59,7 @@ namespace Gradscaler
     }
 
     /// <summary>Points the list at new tensors of the same counts and dtypes. On error it keeps its old ones.</summary>
-    public void SetTensors(Tensor[] tensors, IntPtr stream = default(IntPtr))
+    public void SetTensors(Tensor[] tensors, IntPtr stream = default)
     {
       // Not Handle: this is the way out if the old memory has gone.
       NativeTensorList list = Check.Open(handle, "TensorList");
@@ -76,7 +76,7 @@ namespace Gradscaler
 
     /// <summary>Sets which tensors of a list of gradients take part from now on. An absent one counts as empty: it is
     /// neither read nor written, and its parameter, state and step count stay as they are.</summary>
-    public void SetPresent(bool[] present, IntPtr stream = default(IntPtr))
+    public void SetPresent(bool[] present, IntPtr stream = default)
     {
       using (var numbers = new NativeNumbers(present.Length))
       {
@@ -104,17 +104,12 @@ namespace Gradscaler
     }
 
     /// <summary>Looks at every element of every tensor. Blocks.</summary>
-    public Diagnosis Diagnose(IntPtr stream = default(IntPtr)) => new Diagnosis(Handle.Diagnose(stream));
+    public Diagnosis Diagnose(IntPtr stream = default) => new Diagnosis(Handle.Diagnose(stream));
 
     /// <summary>
     /// Disposes the list after the calls that other threads have in progress. Does nothing the second time.
     /// </summary>
-    public void Dispose()
-    {
-      NativeTensorList was = handle;
-      handle = null;
-      was?.Dispose();
-    }
+    public void Dispose() => System.Threading.Interlocked.Exchange(ref handle, null)?.Dispose();
   }
 
   /// <summary>What TensorList.Diagnose found: for each tensor counts, extremes and a histogram of exponents.</summary>

@@ -89,6 +89,23 @@ namespace Gradscaler
       }
     }
 
+    /// <summary>Calls a function that SWIG does not wrap, and throws the failure that it returned not 0 for.</summary>
+    internal void Call(object proxy, Func<HandleRef, int> function)
+    {
+      HandleRef reference = Begin(proxy);
+      try
+      {
+        if (function(reference) != 0)
+        {
+          NativeError.ThrowPending();
+        }
+      }
+      finally
+      {
+        End();
+      }
+    }
+
     /// <summary>For a use that may end on another thread, by EndShared.</summary>
     internal void BeginShared()
     {
@@ -107,15 +124,9 @@ namespace Gradscaler
       }
     }
 
-    private void Refuse()
-    {
-      throw new ObjectDisposedException(type);
-    }
+    private void Refuse() => throw new ObjectDisposedException(type);
 
-    internal bool IsClosed
-    {
-      get { return (state & ClosedBit) != 0; }
-    }
+    internal bool IsClosed => (state & ClosedBit) != 0;
 
     /// <summary>Does nothing the second time.</summary>
     internal void Close()

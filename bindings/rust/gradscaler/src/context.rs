@@ -293,6 +293,11 @@ impl Context {
         self.inner.handle.as_ptr()
     }
 
+    /// For call!, as every object has it.
+    pub(crate) fn context(&self) -> &Self {
+        self
+    }
+
     pub(crate) fn api(&self) -> &'static sys::gsc_api {
         self.inner.api
     }

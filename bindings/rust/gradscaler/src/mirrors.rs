@@ -3,6 +3,7 @@
 // the header when gradscaler-sys is built (bindings/generate/gen_rust.py).
 use crate::{Optimizer, Result};
 use gradscaler_sys as sys;
+use std::convert::identity;
 
 /// The type of a field, and that of the field of the C struct.
 pub(crate) trait Field: Sized {
@@ -11,59 +12,29 @@ pub(crate) trait Field: Sized {
     fn write(self, raw: &mut Self::Raw);
 }
 
-macro_rules! numbers {
-    ($($type:ty),*) => {$(
+macro_rules! fields {
+    ($($type:ty as $raw:ty: $read:expr, $write:expr;)*) => {$(
         impl Field for $type {
-            type Raw = $type;
+            type Raw = $raw;
 
-            fn read(raw: $type) -> $type {
-                raw
+            fn read(raw: $raw) -> $type {
+                $read(raw)
             }
 
-            fn write(self, raw: &mut $type) {
-                *raw = self;
+            fn write(self, raw: &mut $raw) {
+                *raw = $write(self);
             }
         }
     )*};
 }
+macro_rules! numbers {
+    ($($type:ty),*) => { fields! { $($type as $type: identity, identity;)* } };
+}
 numbers!(f32, f64, i32, i64, *const f32, *const f64, *const i32);
-
-impl Field for bool {
-    type Raw = i32;
-
-    fn read(raw: i32) -> bool {
-        raw != 0
-    }
-
-    fn write(self, raw: &mut i32) {
-        *raw = self.into();
-    }
-}
-
-/// A count.
-impl Field for u64 {
-    type Raw = i64;
-
-    fn read(raw: i64) -> u64 {
-        raw as u64
-    }
-
-    fn write(self, raw: &mut i64) {
-        *raw = self as i64;
-    }
-}
-
-/// An index, or -1.
-impl Field for Option<usize> {
-    type Raw = i64;
-
-    fn read(raw: i64) -> Option<usize> {
-        usize::try_from(raw).ok()
-    }
-
-    fn write(self, raw: &mut i64) {
-        *raw = self.map_or(-1, |index| index as i64);
-    }
+fields! {
+    bool as i32: |raw| raw != 0, i32::from;
+    u64 as i64: |raw| raw as u64, |count| count as i64; // a count
+    Option<usize> as i64: |raw| usize::try_from(raw).ok(), |index: Self| index.map_or(-1, |index| index as i64); // or -1
 }
 
 /// An option: None leaves the default that is there.
@@ -137,7 +108,7 @@ macro_rules! empty {
 /// Calls a function of the library on an object, which judges the status.
 macro_rules! call {
     ($object:ident.$function:ident($($argument:expr),*)) => {
-        $object.judge(unsafe { ($object.api().$function)($object.as_ptr(), $($argument),*) })
+        $object.judge(unsafe { ($object.context().api().$function)($object.as_ptr(), $($argument),*) })
     };
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizers: an update formula over lists, which it takes in. A scaler drives it.
-use crate::in_use::{Entered, InUse};
+use crate::in_use::Entered;
 use crate::library::number;
 use crate::tensor_list::{State, StateMut, TensorListMut};
 use crate::{Context, OptimizerOptions, Result, TensorList};
@@ -10,7 +10,6 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::slice;
-use std::sync::Arc;
 
 /// What an optimizer works on. A pair is parameters and gradients.
 #[derive(Debug)]
@@ -304,10 +303,6 @@ impl<'a> Optimizer<'a> {
         Entered::new(slice::from_ref(&self.lists.grads.in_use))
     }
 
-    pub(crate) fn api(&self) -> &'static sys::gsc_api {
-        self.handle.context.api()
-    }
-
     pub(crate) fn stream(&self) -> sys::gsc_stream {
         self.handle.context.stream()
     }
@@ -325,14 +320,25 @@ pub(crate) fn first_and_count(range: &Range<usize>) -> (i64, i64) {
 /// Where the gradients are. Private, so that nothing else can be passed for them.
 mod sealed {
     use crate::in_use::InUse;
+    use crate::TensorList;
     use gradscaler_sys::{gsc_stream, gsc_tensor_list};
     use std::sync::Arc;
 
     pub trait Sealed {
-        fn list(&self) -> *mut gsc_tensor_list;
-        fn in_use(&self) -> &Arc<InUse>;
+        fn tensors(&self) -> &TensorList<'_>;
+
+        fn list(&self) -> *mut gsc_tensor_list {
+            self.tensors().as_ptr()
+        }
+
+        fn in_use(&self) -> &Arc<InUse> {
+            &self.tensors().in_use
+        }
+
         /// That of their device.
-        fn stream(&self) -> gsc_stream;
+        fn stream(&self) -> gsc_stream {
+            self.tensors().context().stream()
+        }
     }
 }
 
@@ -342,29 +348,13 @@ impl Gradients for TensorList<'_> {}
 impl Gradients for Optimizer<'_> {}
 
 impl sealed::Sealed for TensorList<'_> {
-    fn list(&self) -> *mut sys::gsc_tensor_list {
-        self.as_ptr()
-    }
-
-    fn in_use(&self) -> &Arc<InUse> {
-        &self.in_use
-    }
-
-    fn stream(&self) -> sys::gsc_stream {
-        self.context().stream()
+    fn tensors(&self) -> &TensorList<'_> {
+        self
     }
 }
 
 impl sealed::Sealed for Optimizer<'_> {
-    fn list(&self) -> *mut sys::gsc_tensor_list {
-        self.lists.grads.as_ptr()
-    }
-
-    fn in_use(&self) -> &Arc<InUse> {
-        &self.lists.grads.in_use
-    }
-
-    fn stream(&self) -> sys::gsc_stream {
-        self.context().stream()
+    fn tensors(&self) -> &TensorList<'_> {
+        &self.lists.grads
     }
 }

@@ -336,10 +336,6 @@ impl GradScaler {
         self.handle.as_ptr()
     }
 
-    fn api(&self) -> &'static sys::gsc_api {
-        self.context.api()
-    }
-
     fn stream(&self) -> sys::gsc_stream {
         self.context.stream()
     }

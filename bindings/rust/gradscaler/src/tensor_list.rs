@@ -138,13 +138,10 @@ impl<'a> TensorList<'a> {
 
     /// Dtype, length and name of tensor `index`, and its elements unless it was made of an address.
     pub fn tensor(&self, index: usize) -> Result<&Tensor<'a>> {
-        match self.tensors.get(index) {
-            Some(tensor) => Ok(tensor),
-            None => Err(Error::new(
-                Status::InvalidArgument,
-                format!("index is {}, but the list has {} tensors", index, self.len()),
-            )),
-        }
+        self.tensors.get(index).ok_or_else(|| {
+            let message = format!("index is {}, but the list has {} tensors", index, self.len());
+            Error::new(Status::InvalidArgument, message)
+        })
     }
 
     /// The elements of tensor `index`. Errors: `InvalidArgument` if there is no such tensor or its elements are of
@@ -233,10 +230,6 @@ impl<'a> TensorList<'a> {
     /// The handle, for calls through `gradscaler-sys`. Valid as long as the list.
     pub fn as_ptr(&self) -> *mut sys::gsc_tensor_list {
         self.handle.as_ptr()
-    }
-
-    fn api(&self) -> &'static sys::gsc_api {
-        self.context.api()
     }
 
     fn judge(&self, status: sys::gsc_status) -> Result<()> {

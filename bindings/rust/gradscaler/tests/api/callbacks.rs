@@ -109,26 +109,25 @@ fn a_report_at_the_floor_comes_with_the_error() {
 }
 
 #[test]
-fn ranks_are_joined() {
-    let context = Context::cpu().unwrap();
+fn ranks_are_joined() -> Result<()> {
+    let context = Context::cpu()?;
     let mut scaler = scaler(&context);
     let mut grads = list(&context, 4);
-    grads.get_mut::<f32>(0).unwrap().fill(1024.0);
+    grads.get_mut::<f32>(0)?.fill(1024.0);
     // The other rank has the same gradients, and an inf.
-    scaler
-        .set_reducer(|values| {
-            values[0] += 1.0;
-            values[1] *= 2.0;
-            Ok(())
-        })
-        .unwrap();
-    assert!(!scaler.should_step(&mut grads).unwrap());
-    assert_eq!(scaler.report_of(&grads).unwrap().nonfinite_count, 1);
-    scaler.update().unwrap();
-    scaler.remove_reducer().unwrap();
-    grads.get_mut::<f32>(0).unwrap().fill(512.0);
-    assert!(scaler.should_step(&mut grads).unwrap());
+    scaler.set_reducer(|values| {
+        values[0] += 1.0;
+        values[1] *= 2.0;
+        Ok(())
+    })?;
+    assert!(!scaler.should_step(&mut grads)?);
+    assert_eq!(scaler.report_of(&grads)?.nonfinite_count, 1);
+    scaler.update()?;
+    scaler.remove_reducer()?;
+    grads.get_mut::<f32>(0)?.fill(512.0);
+    assert!(scaler.should_step(&mut grads)?);
     refused(scaler.set_reducer(|_| Ok(())), Status::BadState, "update");
+    Ok(())
 }
 
 #[test]

@@ -9,85 +9,88 @@ fn near(found: &[f32], expected: &[f32]) {
 }
 
 #[test]
-fn gradients_for_an_optimizer_of_ones_own() {
-    let context = Context::cpu().unwrap();
+fn gradients_for_an_optimizer_of_ones_own() -> Result<()> {
+    let context = Context::cpu()?;
     let mut scaler = scaler(&context);
-    let mut grads = TensorList::new(&context, [vec![-3072f32, 0.0], vec![4096f32], vec![0f32]]).unwrap();
-    scaler.check_range(&mut grads, 1..3).unwrap();
+    let mut grads = TensorList::new(&context, [vec![-3072f32, 0.0], vec![4096f32], vec![0f32]])?;
+    scaler.check_range(&mut grads, 1..3)?;
     refused(scaler.check_range(&mut grads, 2..3), Status::BadState, "grads[2]");
     refused(scaler.update(), Status::BadState, "gsc_scaler_update");
-    scaler.check_range(&mut grads, 0..1).unwrap();
+    scaler.check_range(&mut grads, 0..1)?;
     refused(scaler.check(&mut grads), Status::BadState, "gsc_scaler_check");
-    scaler.discard(&mut grads).unwrap();
-    scaler.check(&mut grads).unwrap();
-    scaler.unscale(&mut grads).unwrap();
-    near(grads.get(0).unwrap(), &[-3.0, 0.0]);
-    scaler.clip_grad_norm(&mut grads, 2.5, Norm::L2).unwrap();
-    near(grads.get(0).unwrap(), &[-1.5, 0.0]);
-    near(grads.get(1).unwrap(), &[2.0]);
-    scaler.clip_grad_value(&mut grads, 1.75).unwrap();
-    near(grads.get(1).unwrap(), &[1.75]);
-    let report = scaler.report_of(&grads).unwrap();
+    scaler.discard(&mut grads)?;
+    scaler.check(&mut grads)?;
+    scaler.unscale(&mut grads)?;
+    near(grads.get(0)?, &[-3.0, 0.0]);
+    scaler.clip_grad_norm(&mut grads, 2.5, Norm::L2)?;
+    near(grads.get(0)?, &[-1.5, 0.0]);
+    near(grads.get(1)?, &[2.0]);
+    scaler.clip_grad_value(&mut grads, 1.75)?;
+    near(grads.get(1)?, &[1.75]);
+    let report = scaler.report_of(&grads)?;
     assert_eq!((report.grad_norm, report.grad_amax, report.overflow), (5.0, 4.0, false));
-    assert!(scaler.should_step(&mut grads).unwrap());
-    scaler.discard_all().unwrap();
-    grads.get_mut(1).unwrap().fill(4096f32);
-    scaler.unscale(&mut grads).unwrap();
-    scaler.clip_grad_norm(&mut grads, 2.0, Norm::Inf).unwrap();
-    near(grads.get(1).unwrap(), &[2.0]);
-    scaler.set_scale(64.0).unwrap();
-    assert_eq!(scaler.scale().unwrap(), 64.0);
-    scaler.unscale(&mut grads).unwrap(); // the iteration began again
+    assert!(scaler.should_step(&mut grads)?);
+    scaler.discard_all()?;
+    grads.get_mut(1)?.fill(4096f32);
+    scaler.unscale(&mut grads)?;
+    scaler.clip_grad_norm(&mut grads, 2.0, Norm::Inf)?;
+    near(grads.get(1)?, &[2.0]);
+    scaler.set_scale(64.0)?;
+    assert_eq!(scaler.scale()?, 64.0);
+    scaler.unscale(&mut grads)?; // the iteration began again
+    Ok(())
 }
 
 #[test]
-fn updates_are_counted_and_kept() {
-    let context = Context::cpu().unwrap();
+fn updates_are_counted_and_kept() -> Result<()> {
+    let context = Context::cpu()?;
     let options = ScalerOptions::default().init_scale(1024.0).history_capacity(3);
-    let mut scaler = GradScaler::new(&context, options).unwrap();
-    scaler.set_options(&options.growth_interval(1)).unwrap();
+    let mut scaler = GradScaler::new(&context, options)?;
+    scaler.set_options(&options.growth_interval(1))?;
     let mut optimizer = sgd(&context, 4);
     for value in [1.0, 1.0, f32::NEG_INFINITY, f32::NAN, 1.0] {
         fill(&mut optimizer, value);
-        scaler.step(&mut optimizer).unwrap();
-        scaler.update().unwrap();
+        scaler.step(&mut optimizer)?;
+        scaler.update()?;
     }
-    assert_eq!(optimizer.steps().unwrap(), Steps { applied: 3, skipped: 2 });
+    assert_eq!(optimizer.steps()?, Steps { applied: 3, skipped: 2 });
     let report = scaler.report().unwrap();
     assert_eq!((report.updates, report.skipped, report.consecutive_skips, report.scale), (5, 2, 0, 2048.0));
-    let report = scaler.report_of(&optimizer).unwrap();
+    let report = scaler.report_of(&optimizer)?;
     assert_eq!((report.nonfinite_count, report.first_tensor), (0, None));
-    let history = scaler.history(2).unwrap();
+    let history = scaler.history(2)?;
     let entries: Vec<_> = history.iter().map(|entry| (entry.update, entry.scale, entry.overflow)).collect();
     assert_eq!(entries, [(3, 1024.0, true), (4, 2048.0, false)]);
     assert_eq!(history[0].nonfinite_count, 4);
-    assert_eq!(scaler.history(100).unwrap().len(), 3);
-    assert_eq!(unsafe { *scaler.device_state().unwrap().inv_scale }, 1.0 / 2048.0);
+    assert_eq!(scaler.history(100)?.len(), 3);
+    assert_eq!(unsafe { *scaler.device_state()?.inv_scale }, 1.0 / 2048.0);
+    Ok(())
 }
 
 #[test]
-fn learning_rates_and_zeros() {
-    let context = Context::cpu().unwrap();
+fn learning_rates_and_zeros() -> Result<()> {
+    let context = Context::cpu()?;
     let mut optimizer = sgd(&context, 1);
     let rate = Box::new(0.5f32);
-    unsafe { optimizer.set_device_lr(0, &*rate) }.unwrap();
+    unsafe { optimizer.set_device_lr(0, &*rate) }?;
     fill(&mut optimizer, 1.0);
-    optimizer.step().unwrap();
-    assert_eq!(optimizer.params().get::<f32>(0).unwrap(), [-0.5]);
-    unsafe { optimizer.set_device_lr(0, std::ptr::null()) }.unwrap();
-    optimizer.zero_grads().unwrap();
-    assert_eq!(optimizer.grads().get::<f32>(0).unwrap(), [0.0]);
-    optimizer.step().unwrap();
-    assert_eq!(optimizer.params().get::<f32>(0).unwrap(), [-0.5]);
+    optimizer.step()?;
+    assert_eq!(optimizer.params().get::<f32>(0)?, [-0.5]);
+    unsafe { optimizer.set_device_lr(0, std::ptr::null()) }?;
+    optimizer.zero_grads()?;
+    assert_eq!(optimizer.grads().get::<f32>(0)?, [0.0]);
+    optimizer.step()?;
+    assert_eq!(optimizer.params().get::<f32>(0)?, [-0.5]);
+    Ok(())
 }
 
 /// Of calls whose arguments the crate converts; tests/capi/bad_input* have all others.
 #[test]
-fn what_is_refused_names_the_argument() {
-    let context = Context::cpu().unwrap();
+fn what_is_refused_names_the_argument() -> Result<()> {
+    let context = Context::cpu()?;
     let (mut scaler, mut optimizer) = (scaler(&context), sgd(&context, 4));
-    let options = scaler.options().unwrap();
-    let state = scaler.state().unwrap();
+    let options = scaler.options()?;
+    let state = scaler.state()?;
     let steps = Steps { applied: u64::MAX, skipped: 0 };
     let sgd_of = OptimizerOptions::sgd();
     let mut zeros = vec![0u8; 64];
@@ -111,7 +114,8 @@ fn what_is_refused_names_the_argument() {
         assert_eq!((place.argument.as_str(), place.field.as_str()), (argument, field), "{}", error);
     }
     // Nothing has changed.
-    assert_eq!(scaler.options().unwrap(), options);
-    assert_eq!(scaler.state().unwrap(), state);
-    scaler.step_and_update(&mut optimizer).unwrap();
+    assert_eq!(scaler.options()?, options);
+    assert_eq!(scaler.state()?, state);
+    scaler.step_and_update(&mut optimizer)?;
+    Ok(())
 }

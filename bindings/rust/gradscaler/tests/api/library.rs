@@ -3,30 +3,31 @@
 use super::*;
 
 #[test]
-fn the_stateless_operations() {
-    let context = Context::cpu().unwrap();
+fn the_stateless_operations() -> Result<()> {
+    let context = Context::cpu()?;
     let mut bits = vec![0u16; 3];
-    ops::cast(&context, &[1f32, -2.0, 65504.0], Tensor::fp16(&mut bits)).unwrap();
+    ops::cast(&context, &[1f32, -2.0, 65504.0], Tensor::fp16(&mut bits))?;
     assert_eq!(bits, [0x3c00, 0xc000, 0x7bff]);
     let mut halves = [0f32; 3];
-    ops::scale(&context, TensorRef::fp16(&bits), &mut halves, 0.5).unwrap();
+    ops::scale(&context, TensorRef::fp16(&bits), &mut halves, 0.5)?;
     assert_eq!(halves, [0.5, -1.0, 32752.0]);
-    ops::axpby(&context, 2.0, &[1f32, 1.0, 1.0], 0.0, &mut halves).unwrap();
+    ops::axpby(&context, 2.0, &[1f32, 1.0, 1.0], 0.0, &mut halves)?;
     assert_eq!(halves, [2.0; 3]);
     let tensors = [TensorRef::from(&[3f32]), TensorRef::from(&[4f64])];
-    assert_eq!(ops::norm(&context, &tensors, Norm::L2).unwrap(), 5.0);
-    assert_eq!(ops::tensor_norms(&context, &tensors, Norm::Inf).unwrap(), (4.0, vec![3.0, 4.0]));
+    assert_eq!(ops::norm(&context, &tensors, Norm::L2)?, 5.0);
+    assert_eq!(ops::tensor_norms(&context, &tensors, Norm::Inf)?, (4.0, vec![3.0, 4.0]));
     let mut gradients = [8f32, f32::INFINITY];
-    assert!(ops::unscale_check(&context, &mut [Tensor::from(&mut gradients)], 0.5).unwrap());
+    assert!(ops::unscale_check(&context, &mut [Tensor::from(&mut gradients)], 0.5)?);
     assert_eq!(gradients, [4.0, f32::INFINITY]);
     let (mut scale, mut tracker) = (8f32, 1);
-    ops::update_scale(&context, &mut scale, &mut tracker, false, 2.0, 0.5, 2).unwrap();
+    ops::update_scale(&context, &mut scale, &mut tracker, false, 2.0, 0.5, 2)?;
     assert_eq!((scale, tracker), (16.0, 0));
-    ops::update_scale(&context, &mut scale, &mut tracker, true, 2.0, 0.5, 2).unwrap();
+    ops::update_scale(&context, &mut scale, &mut tracker, true, 2.0, 0.5, 2)?;
     assert_eq!((scale, tracker), (8.0, 0));
     let mut scaled = [0f32; 2];
-    scaler(&context).scale_into(&[1f32, 2.0], &mut scaled).unwrap();
+    scaler(&context).scale_into(&[1f32, 2.0], &mut scaled)?;
     assert_eq!(scaled, [1024.0, 2048.0]);
+    Ok(())
 }
 
 #[test]
@@ -44,18 +45,19 @@ fn tensors_are_diagnosed() {
 }
 
 #[test]
-fn the_library_and_its_devices_are_known() {
-    assert_eq!(gradscaler::version().unwrap(), env!("CARGO_PKG_VERSION"));
-    assert!(gradscaler::build_info().unwrap().contains("gradscaler"));
-    let cpu = gradscaler::device_info(gradscaler::DeviceType::Cpu, 0).unwrap();
+fn the_library_and_its_devices_are_known() -> Result<()> {
+    assert_eq!(gradscaler::version()?, env!("CARGO_PKG_VERSION"));
+    assert!(gradscaler::build_info()?.contains("gradscaler"));
+    let cpu = gradscaler::device_info(gradscaler::DeviceType::Cpu, 0)?;
     assert!(cpu.units > 0 && cpu.cpu_target.is_some() && !cpu.name.is_empty());
     refused(gradscaler::device_info(gradscaler::DeviceType::Cpu, 1), Status::Unavailable, "device_index is 1");
-    let context = Context::cpu().unwrap();
-    assert_eq!(context.device_index().unwrap(), 0);
-    assert_eq!(context.cpu_target().unwrap(), cpu.cpu_target.unwrap());
-    if gradscaler::device_count(gradscaler::DeviceType::Cuda).unwrap() == 0 {
+    let context = Context::cpu()?;
+    assert_eq!(context.device_index()?, 0);
+    assert_eq!(context.cpu_target()?, cpu.cpu_target.unwrap());
+    if gradscaler::device_count(gradscaler::DeviceType::Cuda)? == 0 {
         refused(Context::cuda(0), Status::Unavailable, "CUDA");
     }
+    Ok(())
 }
 
 /// Without a device: a library that has no Vulkan says so, one that has it reads the handles.

@@ -4,43 +4,46 @@ use super::*;
 use std::ops::Bound;
 
 #[test]
-fn borrowed_buffers_are_written_and_given_back() {
-    let context = Context::cpu().unwrap();
+fn borrowed_buffers_are_written_and_given_back() -> Result<()> {
+    let context = Context::cpu()?;
     let (mut weights, mut gradients) = ([1f32; 3], vec![4f64; 3]);
-    let params = TensorList::new(&context, [&mut weights]).unwrap();
-    let grads = TensorList::new(&context, [&mut gradients]).unwrap();
-    let mut optimizer = Optimizer::new(OptimizerOptions::sgd().lr(0.25).zero_grads(true), (params, grads)).unwrap();
-    optimizer.step().unwrap();
+    let params = TensorList::new(&context, [&mut weights])?;
+    let grads = TensorList::new(&context, [&mut gradients])?;
+    let mut optimizer = Optimizer::new(OptimizerOptions::sgd().lr(0.25).zero_grads(true), (params, grads))?;
+    optimizer.step()?;
     drop(optimizer);
     assert_eq!((weights, gradients), ([0.0; 3], vec![0.0; 3]));
+    Ok(())
 }
 
 #[test]
-fn vectors_are_kept_whatever_their_capacity_and_released() {
-    let context = Context::cpu().unwrap();
+fn vectors_are_kept_whatever_their_capacity_and_released() -> Result<()> {
+    let context = Context::cpu()?;
     let mut roomy = Vec::with_capacity(100);
     roomy.extend([1f32, 2.0]);
-    let list = TensorList::new(&context, [Tensor::from(roomy), Tensor::from(Vec::<f32>::new())]).unwrap();
-    assert_eq!(list.get::<f32>(0).unwrap(), [1.0, 2.0]);
-    assert_eq!(list.get::<f32>(1).unwrap(), [0f32; 0]);
-    assert!(list.tensor(1).unwrap().is_empty());
+    let list = TensorList::new(&context, [Tensor::from(roomy), Tensor::from(Vec::<f32>::new())])?;
+    assert_eq!(list.get::<f32>(0)?, [1.0, 2.0]);
+    assert_eq!(list.get::<f32>(1)?, [0f32; 0]);
+    assert!(list.tensor(1)?.is_empty());
+    Ok(())
 }
 
 #[test]
-fn several_buffers_are_written_at_once() {
-    let context = Context::cpu().unwrap();
-    let (params, grads) = (list(&context, 2), TensorList::new(&context, [vec![0f32; 2]]).unwrap());
-    let model_copy = Some(TensorList::new(&context, [Tensor::bf16(vec![0; 2])]).unwrap());
+fn several_buffers_are_written_at_once() -> Result<()> {
+    let context = Context::cpu()?;
+    let (params, grads) = (list(&context, 2), TensorList::new(&context, [vec![0f32; 2]])?);
+    let model_copy = Some(TensorList::new(&context, [Tensor::bf16(vec![0; 2])])?);
     let lists = Lists { params, grads, model_copy, state: vec![] };
-    let mut optimizer = Optimizer::new(OptimizerOptions::sgd().lr(1.0), lists).unwrap();
+    let mut optimizer = Optimizer::new(OptimizerOptions::sgd().lr(1.0), lists)?;
     let mut lists = optimizer.lists_mut();
-    let copy = lists.model_copy.as_mut().unwrap().bits_mut(0).unwrap();
-    let (weights, gradients) = (lists.params.get_mut::<f32>(0).unwrap(), lists.grads.get_mut::<f32>(0).unwrap());
+    let copy = lists.model_copy.as_mut().unwrap().bits_mut(0)?;
+    let (weights, gradients) = (lists.params.get_mut::<f32>(0)?, lists.grads.get_mut::<f32>(0)?);
     weights[0] = 3.0;
     gradients[0] = f32::from(copy[0]) + 1.0;
-    optimizer.step().unwrap();
-    assert_eq!(optimizer.params().get::<f32>(0).unwrap(), [2.0, 0.0]);
-    assert_eq!(optimizer.model_copy().unwrap().bits(0).unwrap(), [0x4000, 0]);
+    optimizer.step()?;
+    assert_eq!(optimizer.params().get::<f32>(0)?, [2.0, 0.0]);
+    assert_eq!(optimizer.model_copy().unwrap().bits(0)?, [0x4000, 0]);
+    Ok(())
 }
 
 #[test]
@@ -67,19 +70,20 @@ fn an_address_is_host_memory_in_a_list_of_the_cpu_only() {
 }
 
 #[test]
-fn buffers_are_replaced_by_others_of_the_same_kind() {
-    let context = Context::cpu().unwrap();
+fn buffers_are_replaced_by_others_of_the_same_kind() -> Result<()> {
+    let context = Context::cpu()?;
     let mut optimizer = sgd(&context, 2);
-    optimizer.grads_mut().set_tensors([vec![5f32; 2]]).unwrap();
-    optimizer.step().unwrap();
-    assert_eq!(optimizer.params().get::<f32>(0).unwrap(), [-5.0; 2]);
+    optimizer.grads_mut().set_tensors([vec![5f32; 2]])?;
+    optimizer.step()?;
+    assert_eq!(optimizer.params().get::<f32>(0)?, [-5.0; 2]);
     let set = |optimizer: &mut Optimizer<'static>, tensor| optimizer.grads_mut().set_tensors([tensor]);
     refused(set(&mut optimizer, Tensor::from(vec![0f32; 3])), Status::InvalidArgument, "tensors[0]");
     refused(set(&mut optimizer, Tensor::fp16(vec![0; 2])), Status::InvalidArgument, "tensors[0]");
     let mut scaler = scaler(&context);
-    scaler.check(&mut optimizer).unwrap();
+    scaler.check(&mut optimizer)?;
     refused(set(&mut optimizer, Tensor::from(vec![0f32; 2])), Status::BadState, "update");
-    assert_eq!(optimizer.grads().get::<f32>(0).unwrap(), [5.0; 2]);
+    assert_eq!(optimizer.grads().get::<f32>(0)?, [5.0; 2]);
+    Ok(())
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn a_list_that_has_moved_on_during_an_iteration() {
 
 // The log runs in the middle of `update`, which is putting the optimizer's gradients back to where they began.
 #[test]
-fn a_step_of_its_own_beside_the_update_of_its_gradients() {
+fn a_step_of_its_own_beside_the_update_of_its_gradients() -> Result<()> {
     type Slot = Mutex<Option<Optimizer<'static>>>;
     let slot = Arc::new(Slot::default());
     let results = Arc::new(Mutex::new(Vec::new()));
@@ -88,34 +88,36 @@ fn a_step_of_its_own_beside_the_update_of_its_gradients() {
         });
         kept.lock().unwrap().extend(other.join().unwrap().into_iter().flatten());
     };
-    let context = Context::new(ContextOptions::default().log(log)).unwrap();
+    let context = Context::new(ContextOptions::default().log(log))?;
     let options =
         ScalerOptions::default().init_scale(1.0).min_scale(1.0).floor_action(FloorAction::Report).floor_patience(1);
-    let mut scaler = GradScaler::new(&context, options).unwrap();
+    let mut scaler = GradScaler::new(&context, options)?;
     let mut optimizer = sgd(&context, 8);
     fill(&mut optimizer, f32::INFINITY);
-    scaler.unscale(&mut optimizer).unwrap();
+    scaler.unscale(&mut optimizer)?;
     *slot.lock().unwrap() = Some(optimizer);
-    scaler.update().unwrap();
+    scaler.update()?;
     let results = std::mem::take(&mut *results.lock().unwrap());
     assert_eq!(results.len(), 2);
     for result in results {
         refused(result, Status::BadState, "in use by a call");
     }
-    slot.lock().unwrap().as_mut().unwrap().step().unwrap();
+    slot.lock().unwrap().as_mut().unwrap().step()?;
+    Ok(())
 }
 
 #[test]
-fn steps_in_slices() {
-    let context = Context::cpu().unwrap();
+fn steps_in_slices() -> Result<()> {
+    let context = Context::cpu()?;
     let mut scaler = scaler(&context);
     let mut optimizer = sgd(&context, 8);
-    assert!(scaler.step_slice(&mut optimizer, 1).unwrap() > 0);
+    assert!(scaler.step_slice(&mut optimizer, 1)? > 0);
     refused(scaler.update(), Status::BadState, "slices");
-    assert_eq!(scaler.step_slice(&mut optimizer, 1 << 20).unwrap(), 0);
-    scaler.update().unwrap();
-    let (host, device) = context.memory().unwrap();
+    assert_eq!(scaler.step_slice(&mut optimizer, 1 << 20)?, 0);
+    scaler.update()?;
+    let (host, device) = context.memory()?;
     assert!(host > 0 && device == 0);
+    Ok(())
 }
 
 #[test]

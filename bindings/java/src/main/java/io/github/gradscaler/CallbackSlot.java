@@ -20,8 +20,8 @@ final class CallbackSlot {
   private static final ThreadLocal<Throwable> FAILURE = new ThreadLocal<>();
 
   private final long number = LAST.incrementAndGet();
-  private volatile BiConsumer<LogLevel, String> log;
-  private volatile DeviceReducer reducer;
+  volatile BiConsumer<LogLevel, String> log;
+  volatile DeviceReducer reducer;
 
   CallbackSlot() {
     final long own = number;
@@ -32,14 +32,6 @@ final class CallbackSlot {
   /** What native code knows the slot by; never 0. */
   long number() {
     return number;
-  }
-
-  void log(BiConsumer<LogLevel, String> receiver) {
-    log = receiver;
-  }
-
-  void reducer(DeviceReducer replacement) {
-    reducer = replacement;
   }
 
   private static CallbackSlot find(long number) {

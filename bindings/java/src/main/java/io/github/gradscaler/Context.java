@@ -20,7 +20,7 @@ public final class Context implements AutoCloseable {
 
   /** The CPU with all its threads. */
   public static Context cpu() {
-    return cpu(0, CpuTarget.BEST);
+    return cpu(0);
   }
 
   /** The CPU with as many threads for a call, the calling one included; 0: as many as this process may run on. */
@@ -130,13 +130,9 @@ public final class Context implements AutoCloseable {
    */
   public void setLog(@Nullable BiConsumer<LogLevel, String> receiver) {
     final NativeContext context = handle();
-    final long address = context.uses().begin();
-    try {
-      NativeCallsJNI.setLog(context, address, receiver == null ? 0 : callbacks.number());
-      callbacks.log(receiver);
-    } finally {
-      context.uses().end();
-    }
+    final long slot = receiver == null ? 0 : callbacks.number();
+    context.uses().call(address -> NativeCallsJNI.setLog(context, address, slot));
+    callbacks.log = receiver;
   }
 
   /** Such as {@code Context(CPU, AVX2, 8 threads)} or {@code Context(CUDA 0)}. */

@@ -153,13 +153,9 @@ public final class GradScaler implements AutoCloseable {
   /** As {@link #setReducer} on memory of the device. */
   public void setDeviceReducer(@Nullable DeviceReducer sum) {
     final NativeScaler scaler = handle();
-    final long address = scaler.uses().begin();
-    try {
-      NativeCallsJNI.setReducer(scaler, address, sum == null ? 0 : reducer.number());
-      reducer.reducer(sum);
-    } finally {
-      scaler.uses().end();
-    }
+    final long slot = sum == null ? 0 : reducer.number();
+    scaler.uses().call(address -> NativeCallsJNI.setReducer(scaler, address, slot));
+    reducer.reducer = sum;
   }
 
   // gen-api: overload

@@ -43,8 +43,7 @@ public final class Optimizer implements AutoCloseable {
     NativeMemory.beforeAllocation();
     handle = new NativeOptimizer(Context.handleOf(context), Check.notNull(options, "options").handle(),
         TensorList.handleOf(params, "params"), TensorList.handleOf(grads, "grads"),
-        modelCopy == null ? null : modelCopy.handle(), slots[0], slots[1], slots[2],
-        slots[3]);
+        modelCopy == null ? null : modelCopy.handle(), slots[0], slots[1], slots[2], slots[3]);
     lists.add(params.owners());
     lists.add(grads.owners());
     if (modelCopy != null) {
@@ -63,9 +62,7 @@ public final class Optimizer implements AutoCloseable {
     for (Owners owners : lists) {
       owners.requireUsable();
     }
-    if (!deviceLrs.isEmpty()) {
-      deviceLrs.forEach((group, lr) -> lr.requireUsable("lr of group " + group));
-    }
+    deviceLrs.forEach((group, lr) -> lr.requireUsable("lr of group " + group));
     return optimizer;
   }
 

@@ -84,7 +84,7 @@ public final class Tensor extends SegmentTensors {
    * is refused once its arena is closed. Else as {@link #at(long, long, DType)}.
    */
   public static Tensor at(long address, long count, DType dtype, Object owner) {
-    return of(address, count, Check.notNull(dtype, "dtype"), null, Check.notNull(owner, "owner"));
+    return of(address, count, Check.notNull(dtype, "dtype"), Check.notNull(owner, "owner"));
   }
 
   /**
@@ -102,12 +102,12 @@ public final class Tensor extends SegmentTensors {
     return of(buffer.slice().order(ByteOrder.nativeOrder()), dtype);
   }
 
-  private static Tensor of(long address, long count, DType dtype, String name, Object owner) {
-    return new Tensor(address, count, dtype, name, owner, Lifetime.of(owner), null);
+  private static Tensor of(long address, long count, DType dtype, Object owner) {
+    return new Tensor(address, count, dtype, null, owner, Lifetime.of(owner), null);
   }
 
   static Tensor borrowed(NativeTensor from, Object owner) {
-    return of(from.getData(), from.getCount(), DType.of(from.getDtype()), null, owner);
+    return of(from.getData(), from.getCount(), DType.of(from.getDtype()), owner);
   }
 
   private static Tensor make(Buffer buffer, ByteOrder order, int elementBytes, long count, DType dtype) {
@@ -117,7 +117,7 @@ public final class Tensor extends SegmentTensors {
       throw new InvalidArgumentException("buffer has no elements between its position, " + buffer.position()
           + ", and its limit, " + buffer.limit() + ": call rewind() or clear() after filling it");
     }
-    return of(address, count, dtype, null, buffer);
+    return of(address, count, dtype, buffer);
   }
 
   /** The same memory with a name for messages and reports; null for none. */

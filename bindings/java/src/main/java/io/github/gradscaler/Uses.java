@@ -84,6 +84,16 @@ final class Uses implements Runnable {
     }
   }
 
+  /** A call of a native method that takes the address. */
+  void call(LongConsumer method) {
+    final long begun = begin();
+    try {
+      method.accept(begun);
+    } finally {
+      end();
+    }
+  }
+
   /** For a use that may end on another thread, by endShared(). */
   void beginShared() {
     // One addition is faster than a comparison and an exchange; a refused call takes it back.
