@@ -94,28 +94,17 @@ void norm(benchmark::State &state, const Point &point, DType dtype, Norm type) {
   measure(state, {contender("norm", flat.bytes, call), read_reference(point)});
 }
 
-/// A scaler whose unscale doubles, and an iteration that has come as far as clipping.
-void begin_clip(GradScaler &scaler, TensorList &grads) {
-  scaler.discard(grads);
-  scaler.unscale(grads);
-}
-
-void clip_norm(benchmark::State &state, const Point &point, DType dtype) {
+void clip(benchmark::State &state, const Point &point, DType dtype, bool by_norm) {
   Flat flat(point, dtype);
-  GradScaler scaler(context(point.threads), {.init_scale = 0.5F});
+  GradScaler scaler(context(point.threads), {.init_scale = 0.5F});  // unscaling doubles
   scaler.check(flat.list);
   const double norm = scaler.get_report_sync(flat.list).grad_norm / 2;
-  const auto prepare = [&] { begin_clip(scaler, flat.list); };
-  const auto call = [&] { scaler.clip_grad_norm(flat.list, norm); };
-  measure_in_place(state, point, prepared_contender("clip_norm", 2 * flat.bytes, prepare, call));
-}
-
-void clip_value(benchmark::State &state, const Point &point, DType dtype) {
-  Flat flat(point, dtype);
-  GradScaler scaler(context(point.threads), {.init_scale = 0.5F});
-  const auto prepare = [&] { begin_clip(scaler, flat.list); };
-  const auto call = [&] { scaler.clip_grad_value(flat.list, 0.5); };
-  measure_in_place(state, point, prepared_contender("clip_value", 2 * flat.bytes, prepare, call));
+  const auto prepare = [&] {
+    scaler.discard(flat.list);
+    scaler.unscale(flat.list);
+  };
+  const auto call = [&] { by_norm ? scaler.clip_grad_norm(flat.list, norm) : scaler.clip_grad_value(flat.list, 0.5); };
+  measure_in_place(state, point, prepared_contender("clip", 2 * flat.bytes, prepare, call));
 }
 
 void diagnose(benchmark::State &state, const Point &point, DType dtype, bool histogram) {
@@ -142,48 +131,45 @@ struct TwoFlat {
   Tensor dst;
 };
 
-void cast(benchmark::State &state, const Point &point, const Pair &pair) {
+template <typename F>
+void measure_pair(benchmark::State &state, const Point &point, const Pair &pair, bool in_place, F call) {
   TwoFlat flat(point, pair);
-  const double bytes = flat.count * (size_of(pair.src) + size_of(pair.dst));
-  const auto call = [&] { gradscaler::ops::cast(context(point.threads), flat.src, flat.dst); };
-  measure(state, {contender("cast", bytes, call), copy_reference(point),
-                  loop_reference(point, size_of(pair.src), size_of(pair.dst), false)});
+  const double bytes = flat.count * (size_of(pair.src) + (in_place ? 2 : 1) * size_of(pair.dst));
+  measure(state, {contender("pair", bytes, [&] { call(context(point.threads), flat.src, flat.dst); }),
+                  copy_reference(point), loop_reference(point, size_of(pair.src), size_of(pair.dst), in_place)});
+}
+
+void cast(benchmark::State &state, const Point &point, const Pair &pair) {
+  measure_pair(state, point, pair, false,
+               [](auto &ctx, auto &src, auto &dst) { gradscaler::ops::cast(ctx, src, dst); });
 }
 
 void axpby(benchmark::State &state, const Point &point, const Pair &pair) {
-  TwoFlat flat(point, pair);
-  const double bytes = flat.count * (size_of(pair.src) + 2 * size_of(pair.dst));
-  const auto call = [&] { gradscaler::ops::axpby(context(point.threads), 0.5, flat.src, 0.5, flat.dst); };
-  measure(state, {contender("axpby", bytes, call), copy_reference(point),
-                  loop_reference(point, size_of(pair.src), size_of(pair.dst), true)});
-}
-
-template <typename F, typename... Arguments>
-void add(const std::string &name, F body, Arguments... arguments) {
-  add_sweep(name, [=](auto &state, const auto &point) { body(state, point, arguments...); });
+  measure_pair(state, point, pair, true,
+               [](auto &ctx, auto &src, auto &dst) { gradscaler::ops::axpby(ctx, 0.5, src, 0.5, dst); });
 }
 
 }  // namespace
 
 void add_elementwise() {
   const auto add_each = [](const char *op, auto body, auto... arguments) {
-    for (const DType dtype : kAllDtypes) add(join(op, dtype), body, dtype, arguments...);
+    for (const DType dtype : kAllDtypes) add_sweep(join(op, dtype), bound(body, dtype, arguments...));
   };
   add_each("check", check);
   add_each("unscale", unscale);
   add_each("scale", scale);
-  add_each("clip_norm", clip_norm);
-  add_each("clip_value", clip_value);
+  add_each("clip_norm", clip, true);
+  add_each("clip_value", clip, false);
   add_each("norm", norm, Norm::l2);
   add_each("norm_inf", norm, Norm::inf);
   add_each("zero", zero);
   add_each("diagnose", diagnose, false);
   add_each("histogram", diagnose, true);
-  for (const Pair &pair : kCasts) add(join("cast", pair), cast, pair);
-  for (const Pair &pair : kAccumulations) add(join("axpby", pair), axpby, pair);
+  for (const Pair &pair : kCasts) add_sweep(join("cast", pair), bound(cast, pair));
+  for (const Pair &pair : kAccumulations) add_sweep(join("axpby", pair), bound(axpby, pair));
   for (const DType dtype : {fp16, bf16, fp32}) {
-    add_huge(join("check", dtype), [=](auto &state, const auto &point) { check(state, point, dtype); });
-    add_huge(join("scale", dtype), [=](auto &state, const auto &point) { scale(state, point, dtype); });
+    add_huge(join("check", dtype), bound(check, dtype));
+    add_huge(join("scale", dtype), bound(scale, dtype));
   }
 }
 

@@ -50,19 +50,24 @@ double ratio(const Contender &subject, const std::vector<double> &subject_second
   return subject.bytes > 0.0 && reference.bytes > 0.0 ? times * subject.bytes / reference.bytes : times;
 }
 
-void guarded(benchmark::State &state, const Body &body) {
-  try {
-    body(state);
-  } catch (const std::exception &error) {
-    state.SkipWithError(error.what());
-  }
+void add_one(const std::string &name, const PointBody &body, const Point &point) {
+  const auto guarded = [body, point](benchmark::State &state) {
+    try {
+      body(state, point);
+    } catch (const std::exception &error) {
+      state.SkipWithError(error.what());
+    }
+  };
+  benchmark::RegisterBenchmark(name.c_str(), guarded)->Iterations(1)->UseManualTime()->Unit(benchmark::kMicrosecond);
 }
 
-void add_one(const std::string &name, const Body &body) {
-  benchmark::RegisterBenchmark(name.c_str(), [body](benchmark::State &state) { guarded(state, body); })
-      ->Iterations(1)
-      ->UseManualTime()
-      ->Unit(benchmark::kMicrosecond);
+void add_points(const std::string &name, const std::vector<int> &sizes, Pages pages, const PointBody &body) {
+  for (const int threads : the_settings.threads) {
+    for (const int log2 : sizes) {
+      add_one(name + "/threads:" + std::to_string(threads) + "/log2_bytes:" + std::to_string(log2), body,
+              {threads, int64_t{1} << log2, pages});
+    }
+  }
 }
 
 }  // namespace
@@ -113,20 +118,7 @@ void measure(benchmark::State &state, const std::vector<Contender> &contenders) 
 
 void add_threads(const std::string &name, const PointBody &body) {
   for (const int threads : the_settings.threads) {
-    add_one(name + "/threads:" + std::to_string(threads), [body, threads](benchmark::State &state) {
-      body(state, Point{threads, 0});
-    });
-  }
-}
-
-static void add_points(const std::string &name, const std::vector<int> &sizes, Pages pages, const PointBody &body) {
-  for (const int threads : the_settings.threads) {
-    for (const int log2 : sizes) {
-      add_one(name + "/threads:" + std::to_string(threads) + "/log2_bytes:" + std::to_string(log2),
-              [=](benchmark::State &state) {
-                body(state, Point{threads, int64_t{1} << log2, pages});
-              });
-    }
+    add_one(name + "/threads:" + std::to_string(threads), body, {threads, 0});
   }
 }
 

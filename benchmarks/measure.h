@@ -87,8 +87,12 @@ struct Point {
   Pages pages = Pages::usual;
 };
 
-using Body = std::function<void(benchmark::State &)>;
 using PointBody = std::function<void(benchmark::State &, const Point &)>;
+/// The body that calls function(state, point, arguments...).
+template <typename F, typename... Arguments>
+PointBody bound(F function, Arguments... arguments) {
+  return [=](benchmark::State &state, const Point &point) { function(state, point, arguments...); };
+}
 /// Registers `name`/threads:<t> for every number of threads of the settings; the body's Point has bytes 0.
 void add_threads(const std::string &name, const PointBody &body);
 /// Registers `name`/threads:<t>/log2_bytes:<b> for every number of threads and every size of the settings.

@@ -56,19 +56,6 @@ Shapes gpt2_124m() {
   return shapes;
 }
 
-struct Model {
-  const char *name;
-  Shapes shapes;
-};
-
-std::vector<Model> models() {
-  return {{"1000x1024", Shapes(1000, 1024)},
-          {"1000x64", Shapes(1000, 64)},
-          {"10000x64", Shapes(10000, 64)},
-          {"resnet50", resnet50()},
-          {"gpt2_124m", gpt2_124m()}};
-}
-
 void fused_tail(GradScaler &scaler, Training::Cut &lists, double max_norm) {
   scaler.clip_grad_norm(lists.grads, max_norm);
   scaler.step_and_update(lists.optimizer);
@@ -81,7 +68,8 @@ void separate_tail(GradScaler &scaler, Training::Cut &lists, double max_norm) {
   scaler.update();
 }
 
-void model_tail(benchmark::State &state, int threads, const Shapes &shapes, const Layout &layout) {
+void model_tail(benchmark::State &state, const Point &point, const Shapes &shapes, const Layout &layout) {
+  const int threads = point.threads;
   const Traffic traffic = traffic_of(kAdamw, layout);
   const int64_t elements = elements_of(shapes);
   const Training training(kAdamw, layout, elements);
@@ -101,15 +89,15 @@ void model_tail(benchmark::State &state, int threads, const Shapes &shapes, cons
                   copy_reference({threads, elements * traffic.stored}, Over::own)});
 }
 
-void skipped(benchmark::State &state, int threads, const Shapes &shapes, const Layout &layout) {
+void skipped(benchmark::State &state, const Point &point, const Shapes &shapes, const Layout &layout) {
   const int64_t elements = elements_of(shapes);
   const Training training(kAdamw, layout, elements);
-  auto lists = training.lists_of(threads, shapes);
+  auto lists = training.lists_of(point.threads, shapes);
   char *last = static_cast<char *>(training.grads().data) + (elements - 1) * size_of(layout.grad);
   double infinity = std::numeric_limits<double>::infinity();
   gradscaler::ops::cast(context(1), gradscaler::tensor(std::span(&infinity, 1)),
                         gradscaler::tensor(last, 1, layout.grad));
-  GradScaler scaler(context(threads), {.min_scale = 1.0F});
+  GradScaler scaler(context(point.threads), {.min_scale = 1.0F});
   const auto check = [&] {
     scaler.check(lists.grads);
     scaler.discard(lists.grads);
@@ -117,13 +105,13 @@ void skipped(benchmark::State &state, int threads, const Shapes &shapes, const L
   measure(state, {contender("skipped", 0.0, [&] { fused_tail(scaler, lists, 1.0); }), contender("check", 0.0, check)});
 }
 
-void absent(benchmark::State &state, int threads, const Shapes &shapes, const Layout &layout) {
+void absent(benchmark::State &state, const Point &point, const Shapes &shapes, const Layout &layout) {
   const Training training(kAdamw, layout, elements_of(shapes));
-  auto all = training.lists_of(threads, shapes);
-  auto others = training.lists_of(threads, shapes, 2);
+  auto all = training.lists_of(point.threads, shapes);
+  auto others = training.lists_of(point.threads, shapes, 2);
   std::vector<uint8_t> present(shapes.size());
   for (size_t i = 0; i < present.size(); i += 2) present[i] = 1;
-  GradScaler scaler(context(threads), constant_scale(1024.0F));
+  GradScaler scaler(context(point.threads), constant_scale(1024.0F));
   const auto some = [&] {
     all.grads.set_present(present);
     fused_tail(scaler, all, 1.0);
@@ -134,17 +122,18 @@ void absent(benchmark::State &state, int threads, const Shapes &shapes, const La
 }  // namespace
 
 void add_models() {
-  for (const Model &model : models()) {
+  const std::vector<std::pair<std::string, Shapes>> models = {{"1000x1024", Shapes(1000, 1024)},
+                                                              {"1000x64", Shapes(1000, 64)},
+                                                              {"10000x64", Shapes(10000, 64)},
+                                                              {"resnet50", resnet50()},
+                                                              {"gpt2_124m", gpt2_124m()}};
+  for (const auto &[name, shapes] : models) {
     for (const Layout &layout : {kFp32, kFp16Master}) {
-      const std::string suffix = std::string(model.name) + "/" + layout.name;
-      add_threads("model/" + suffix,
-                  [=](auto &state, const auto &point) { model_tail(state, point.threads, model.shapes, layout); });
-      add_threads("skipped/" + suffix,
-                  [=](auto &state, const auto &point) { skipped(state, point.threads, model.shapes, layout); });
-      const Shapes &shapes = model.shapes;
+      const std::string suffix = name + "/" + layout.name;
+      add_threads("model/" + suffix, bound(model_tail, shapes, layout));
+      add_threads("skipped/" + suffix, bound(skipped, shapes, layout));
       if (std::adjacent_find(shapes.begin(), shapes.end(), std::not_equal_to<>()) != shapes.end()) continue;
-      add_threads("absent/" + suffix,
-                  [=](auto &state, const auto &point) { absent(state, point.threads, shapes, layout); });
+      add_threads("absent/" + suffix, bound(absent, shapes, layout));
     }
   }
 }

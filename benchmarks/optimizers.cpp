@@ -94,9 +94,9 @@ void tail(benchmark::State &state, const Point &point, const Layout &layout) {
   measure(state, {contender("tail", bytes, call), copy_reference(point, Over::own)});
 }
 
-void smaller_state(benchmark::State &state, int threads, const Format &format, int64_t elements) {
+void smaller_state(benchmark::State &state, const Point &point, const Format &format, int64_t elements) {
   Workspace workspace = Workspace::shared(elements * 8 + 3 * Workspace::kSkewBytes);
-  gradscaler::Context &ctx = context(threads);
+  gradscaler::Context &ctx = context(point.threads);
   const auto list = [&](DType dtype) {
     return TensorList(ctx, std::vector{workspace.array(dtype, elements, Fill::noise)});
   };
@@ -108,7 +108,8 @@ void smaller_state(benchmark::State &state, int threads, const Format &format, i
 }
 
 /// A scaler's step in 16 slices against one call, both with `threads`: the context's, or a host's that take slices.
-void slices(benchmark::State &state, int threads, const Recipe &recipe, int64_t elements, bool by_host) {
+void slices(benchmark::State &state, const Point &point, const Recipe &recipe, int64_t elements, bool by_host) {
+  const int threads = point.threads;
   const Traffic traffic = traffic_of(recipe, kFp16Master);
   const Training training(recipe, kFp16Master, elements);
   auto lists = training.lists_of(threads, {{elements}});
@@ -135,8 +136,7 @@ void slices(benchmark::State &state, int threads, const Recipe &recipe, int64_t 
 
 void add_step(const Recipe &recipe, const Layout &layout) {
   const auto add = recipe.name == kAdamw.name ? add_sweep : add_two_sizes;
-  add(std::string("step/") + recipe.name + "/" + layout.name,
-      [=](auto &state, const auto &point) { step(state, point, recipe, layout); });
+  add(std::string("step/") + recipe.name + "/" + layout.name, bound(step, recipe, layout));
 }
 
 }  // namespace
@@ -148,9 +148,7 @@ void add_optimizers() {
   for (const Format &format : kFormats) {
     for (const int log2_elements : {14, 24}) {
       add_threads(std::string("state/adamw/") + format.name + "/log2_elements:" + std::to_string(log2_elements),
-                  [=](auto &state, const auto &point) {
-                    smaller_state(state, point.threads, format, int64_t{1} << log2_elements);
-                  });
+                  bound(smaller_state, format, int64_t{1} << log2_elements));
     }
   }
   for (const Recipe &recipe : {kAdamw, Recipe{"lamb", {.kind = lamb}, 2}}) {
@@ -158,19 +156,16 @@ void add_optimizers() {
       for (const bool by_host : {false, true}) {
         add_threads((by_host ? "jobs/" : "slices/") + std::string(recipe.name) +
                         "/log2_elements:" + std::to_string(log2_elements),
-                    [=](auto &state, const auto &point) {
-                      slices(state, point.threads, recipe, int64_t{1} << log2_elements, by_host);
-                    });
+                    bound(slices, recipe, int64_t{1} << log2_elements, by_host));
       }
     }
   }
   for (const Layout &layout : {kFp16Direct, kBf16Direct, kFp64, kWidened}) add_step(kAdamw, layout);
   for (const Layout &layout : {kFp32, kFp16Master, kBf16Master}) {
     const std::string suffix = std::string("adamw/") + layout.name;
-    const auto whole = [=](auto &state, const auto &point) { tail(state, point, layout); };
-    add_sweep("tail/" + suffix, whole);
-    add_huge("tail/" + suffix, whole);
-    add_huge("step/" + suffix, [=](auto &state, const auto &point) { step(state, point, kAdamw, layout); });
+    add_sweep("tail/" + suffix, bound(tail, layout));
+    add_huge("tail/" + suffix, bound(tail, layout));
+    add_huge("step/" + suffix, bound(step, kAdamw, layout));
   }
 }
 

@@ -124,18 +124,16 @@ struct ReadForm {
 };
 constexpr ReadForm kReadForms[] = {{1, false}, {1, true}, {4, false}, {4, true}};
 
-char *touched_memory(Pages pages) {
-  constexpr int64_t kBytes = kReferenceBytes + Workspace::kSkewBytes;  // the two halves of a copy
-  static std::vector<std::unique_ptr<Workspace>> workspaces;
-  workspaces.push_back(std::make_unique<Workspace>(kBytes + Workspace::kSkewBytes, pages));
-  // Written once, since pages that were never written all read the same page of zeros.
-  return static_cast<char *>(std::memset(workspaces.back()->raw(kBytes), 1, kBytes));
-}
-
 char *reference_memory(Pages pages) {
+  constexpr int64_t kBytes = kReferenceBytes + Workspace::kSkewBytes;  // the two halves of a copy
   static std::map<Pages, char *> memory;
   char *&found = memory[pages];
-  if (found == nullptr) found = touched_memory(pages);
+  if (found == nullptr) {
+    static std::vector<std::unique_ptr<Workspace>> workspaces;
+    workspaces.push_back(std::make_unique<Workspace>(kBytes + Workspace::kSkewBytes, pages));
+    // Written once, since pages that were never written all read the same page of zeros.
+    found = static_cast<char *>(std::memset(workspaces.back()->raw(kBytes), 1, kBytes));
+  }
   return found;
 }
 
@@ -146,27 +144,6 @@ void read_part(const char *data, int64_t bytes, ReadForm form) {
 }
 
 #if defined(__x86_64__) && defined(__GNUC__)
-/// Stores past the caches, in `streams` equal parts side by side; `from` NULL: zeros.
-[[gnu::target("avx")]] void store_past_caches(char *to, const char *from, int64_t bytes, int streams) {
-  const int64_t part = bytes / streams / kStepBytes * kStepBytes;
-  for (int64_t i = 0; i < part; i += kStepBytes) {
-    for (int s = 0; s < streams; ++s) {
-      const int64_t at = s * part + i;
-      for (int64_t k = at; k < at + kStepBytes; k += 32) {
-        const __m256i value =
-            from != nullptr ? _mm256_loadu_si256(reinterpret_cast<const __m256i *>(from + k)) : _mm256_setzero_si256();
-        _mm256_stream_si256(reinterpret_cast<__m256i *>(to + k), value);
-      }
-    }
-  }
-  _mm_sfence();
-  const int64_t rest = bytes - streams * part;
-  if (from != nullptr) {
-    std::memcpy(to + streams * part, from + streams * part, rest);
-  } else {
-    std::memset(to + streams * part, 0, rest);
-  }
-}
 bool can_store_past_caches() { return __builtin_cpu_supports("avx") != 0; }
 
 /// Writes `bytes` with `Writes` vectors for every `Reads` vectors read, in `streams` equal parts side by side: past the
@@ -234,9 +211,20 @@ template <int Reads, int Writes, bool InPlace>
 void step_through(char *const *, const char *, char *, int, int64_t, int64_t, int) {}
 template <int Reads, int Writes, bool InPlace>
 void read_and_write(char *, const char *, int64_t, int) {}
-void store_past_caches(char *, const char *, int64_t, int) {}
 bool can_store_past_caches() { return false; }
 #endif
+
+/// Copies past the caches, in `streams` equal parts side by side; `from` NULL: zeros.
+void store_past_caches(char *to, const char *from, int64_t bytes, int streams) {
+  const int64_t done = bytes / streams / kStepBytes * kStepBytes * streams;
+  if (from != nullptr) {
+    read_and_write<1, 1, false>(to, from, bytes, streams);
+    std::memcpy(to + done, from + done, bytes - done);
+  } else {
+    read_and_write<0, 1, false>(to, nullptr, bytes, streams);
+    std::memset(to + done, 0, bytes - done);
+  }
+}
 
 /// A pass over [0, bytes) in one part a thread.
 Contender in_parts(const char *name, double counted, int64_t bytes, int threads,
@@ -342,15 +330,9 @@ Contender fastest(const Point &point, Forms forms, Over over) {
   if (point.threads > 1) {
     for (Contender &c : forms(memory, bytes, point.threads)) candidates.push_back(std::move(c));
   }
-  size_t best = 0;
-  double least = best_seconds(candidates[0]);
-  for (size_t i = 1; i < candidates.size(); ++i) {
-    const double seconds = best_seconds(candidates[i]);
-    if (seconds < least) {
-      least = seconds;
-      best = i;
-    }
-  }
+  std::vector<double> seconds;
+  for (const Contender &c : candidates) seconds.push_back(best_seconds(c));
+  const auto best = std::min_element(seconds.begin(), seconds.end()) - seconds.begin();
   return known.emplace(key, candidates[best]).first->second;
 }
 

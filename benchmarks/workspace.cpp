@@ -55,9 +55,7 @@ const char *name_of(DType dtype) {
 
 gradscaler::Context &context(int threads) {
   static std::map<int, gradscaler::Context> contexts;
-  const auto found = contexts.find(threads);
-  if (found != contexts.end()) return found->second;
-  return contexts.emplace(threads, gradscaler::Context({.num_threads = threads})).first->second;
+  return contexts.try_emplace(threads, gradscaler::ContextOptions{.num_threads = threads}).first->second;
 }
 
 char *Workspace::shared_start(Pages pages) {

@@ -26,7 +26,8 @@ static uint64_t next(uint64_t *state) {
 /* FNV-1a over words, so that the byte order does not matter. */
 static void add(uint64_t *digest, uint64_t word) { *digest = (*digest ^ word) * UINT64_C(0x100000001b3); }
 
-static gsc_status train(gsc_context *context, int32_t kind, int split, uint64_t *digest) {
+/* 1, or 0 if a call fails. */
+static int train(gsc_context *context, int32_t kind, int split, uint64_t *digest) {
   gsc_tensor p = GSC_TENSOR_INIT(masters, kCount, GSC_FP32), g = GSC_TENSOR_INIT(gradients, kCount, GSC_FP16);
   gsc_tensor w = GSC_TENSOR_INIT(copies, kCount, GSC_BF16);
   gsc_tensor_list *params = NULL, *grads = NULL, *copy = NULL;
@@ -34,12 +35,10 @@ static gsc_status train(gsc_context *context, int32_t kind, int split, uint64_t 
   gsc_scaler *scaler = NULL;
   gsc_optimizer_options options;
   gsc_scaler_options policy = GSC_SCALER_OPTIONS_INIT;
-  gsc_status status;
   uint64_t random = (uint64_t)kind;
-  int64_t i, applied = 0;
+  int64_t applied = 0;
   float scale = 0.0f;
-  int step;
-  for (i = 0; i < kCount; ++i) { /* weights in (-1, 1), of fp32 and of bf16 */
+  for (int i = 0; i < kCount; ++i) { /* weights in (-1, 1), of fp32 and of bf16 */
     const int32_t integer = (int32_t)(next(&random) >> 40) - (1 << 23);
     uint32_t bits;
     masters[i] = (float)integer / 8388608.0f;
@@ -52,32 +51,32 @@ static gsc_status train(gsc_context *context, int32_t kind, int split, uint64_t 
   }
   policy.init_scale = 1024.0f;
   policy.growth_interval = 2;
-  status = gsc_optimizer_options_init(&options, sizeof options, kind);
+  int good = gsc_optimizer_options_init(&options, sizeof options, kind) == GSC_OK;
   options.weight_decay = 0.0625;
   options.lr = 0.01;
   if (split) {
     options.state_format = GSC_STATE_BITS8;
     options.master_format = GSC_MASTER_SPLIT16;
   }
-  if (status == GSC_OK) status = gsc_tensor_list_create(context, &p, 1, NULL, &params);
-  if (status == GSC_OK) status = gsc_tensor_list_create(context, &g, 1, NULL, &grads);
-  if (status == GSC_OK && !split) status = gsc_tensor_list_create(context, &w, 1, NULL, &copy);
-  if (status == GSC_OK) status = gsc_optimizer_create(context, &options, params, grads, copy, NULL, 0, &optimizer);
-  if (status == GSC_OK) status = gsc_scaler_create(context, &policy, &scaler);
-  for (step = 0; status == GSC_OK && step < kSteps; ++step) {
-    for (i = 0; i < kCount; ++i) { /* fp16 of either sign: subnormals to 2^9 */
+  good = good && gsc_tensor_list_create(context, &p, 1, NULL, &params) == GSC_OK &&
+         gsc_tensor_list_create(context, &g, 1, NULL, &grads) == GSC_OK &&
+         (split || gsc_tensor_list_create(context, &w, 1, NULL, &copy) == GSC_OK) &&
+         gsc_optimizer_create(context, &options, params, grads, copy, NULL, 0, &optimizer) == GSC_OK &&
+         gsc_scaler_create(context, &policy, &scaler) == GSC_OK;
+  for (int step = 0; good && step < kSteps; ++step) {
+    for (int i = 0; i < kCount; ++i) { /* fp16 of either sign: subnormals to 2^9 */
       const uint64_t bits = next(&random);
       gradients[i] = (uint16_t)((bits & 0x8000u) | (bits >> 32) % 0x6000u);
     }
     if (step == 3) gradients[kCount - 1] = 0x7c00; /* inf: this step is skipped */
-    status = gsc_scaler_clip_grad_norm(scaler, grads, 1.0, GSC_NORM_L2, NULL);
-    if (status == GSC_OK) status = gsc_scaler_step_and_update(scaler, optimizer, NULL);
+    good = gsc_scaler_clip_grad_norm(scaler, grads, 1.0, GSC_NORM_L2, NULL) == GSC_OK &&
+           gsc_scaler_step_and_update(scaler, optimizer, NULL) == GSC_OK;
   }
-  if (status == GSC_OK) status = gsc_scaler_get_scale_sync(scaler, &scale, NULL);
-  if (status == GSC_OK) status = gsc_optimizer_get_steps_sync(optimizer, &applied, NULL, NULL);
+  good = good && gsc_scaler_get_scale_sync(scaler, &scale, NULL) == GSC_OK &&
+         gsc_optimizer_get_steps_sync(optimizer, &applied, NULL, NULL) == GSC_OK;
   add(digest, (uint64_t)applied);
   add(digest, (uint64_t)scale);
-  for (i = 0; i < kCount; ++i) {
+  for (int i = 0; i < kCount; ++i) {
     uint32_t bits;
     memcpy(&bits, &masters[i], sizeof bits);
     add(digest, bits);
@@ -88,21 +87,19 @@ static gsc_status train(gsc_context *context, int32_t kind, int split, uint64_t 
   gsc_tensor_list_destroy(params);
   gsc_tensor_list_destroy(grads);
   gsc_tensor_list_destroy(copy);
-  return status;
+  return good;
 }
 
 int main(void) {
   static const int32_t kKinds[] = {GSC_ADAMW, GSC_SGD, GSC_LION, GSC_LAMB, GSC_RADAM};
   uint64_t digest = UINT64_C(0xcbf29ce484222325);
   gsc_context *context = NULL;
-  gsc_status status = gsc_context_create(NULL, &context);
-  size_t i;
-  for (i = 0; status == GSC_OK && i < sizeof kKinds / sizeof kKinds[0]; ++i) {
-    status = train(context, kKinds[i], 0, &digest);
-    if (status == GSC_OK) status = train(context, kKinds[i], 1, &digest);
+  int good = gsc_context_create(NULL, &context) == GSC_OK;
+  for (size_t i = 0; good && i < sizeof kKinds / sizeof kKinds[0]; ++i) {
+    good = train(context, kKinds[i], 0, &digest) && train(context, kKinds[i], 1, &digest);
   }
   gsc_context_destroy(context);
-  if (status != GSC_OK) {
+  if (!good) {
     fprintf(stderr, "lockstep: %s\n", gsc_error_get_message());
     return 1;
   }

@@ -125,7 +125,7 @@ namespace Gradscaler
     {
       NativeContext context = Handle;
       CallbackSlot.LogFunction function = receiver == null ? null : CallbackSlot.LogFunctionPointer;
-      context.Uses.Call(context, reference => NativeCallsPINVOKE.SetLog(reference, function, Callbacks.Number));
+      context.Uses.Run(context, reference => NativeCallsPINVOKE.SetLog(reference, function, Callbacks.Number));
       Callbacks.Log = receiver;
     }
 

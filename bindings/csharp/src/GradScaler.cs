@@ -144,7 +144,7 @@ namespace Gradscaler
     {
       NativeScaler scaler = Handle;
       CallbackSlot.SumFunction function = sum == null ? null : CallbackSlot.SumFunctionPointer;
-      scaler.Uses.Call(scaler, reference => NativeCallsPINVOKE.SetReducer(reference, function, reducer.Number));
+      scaler.Uses.Run(scaler, reference => NativeCallsPINVOKE.SetReducer(reference, function, reducer.Number));
       reducer.Reducer = sum;
     }
 

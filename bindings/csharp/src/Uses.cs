@@ -90,7 +90,7 @@ namespace Gradscaler
     }
 
     /// <summary>Calls a function that SWIG does not wrap, and throws the failure that it returned not 0 for.</summary>
-    internal void Call(object proxy, Func<HandleRef, int> function)
+    internal void Run(object proxy, Func<HandleRef, int> function)
     {
       HandleRef reference = Begin(proxy);
       try

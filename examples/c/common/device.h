@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef EXAMPLE_DEVICE_H
-#define EXAMPLE_DEVICE_H
+#pragma once
 /*
  * What every part of an example needs: the function table of the loaded library, an open context, and tensors that own
  * their memory. An example may give up: a failed call prints the library's sentence and ends the program.
@@ -33,5 +32,3 @@ gsc_tensor tensor_first(const gsc_tensor *t, int64_t count);
 gsc_tensor tensor_of(float *values, int64_t count);
 /** dst = src, rounded to dst's dtype. Equal counts. */
 void tensor_cast(const device *d, gsc_tensor src, gsc_tensor dst);
-
-#endif

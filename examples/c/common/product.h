@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef EXAMPLE_PRODUCT_H
-#define EXAMPLE_PRODUCT_H
+#pragma once
 /*
  * Products of small row-major matrices. Sums run in the order of k for every element, so that results do not depend on
  * the compiler's instruction set.
@@ -10,5 +9,3 @@
 void product(const float *a, const float *b, float *out, int n, int k, int m);
 /** out (cols x rows) = a (rows x cols) transposed. */
 void transpose(const float *a, float *out, int rows, int cols);
-
-#endif

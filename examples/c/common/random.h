@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef EXAMPLE_RANDOM_H
-#define EXAMPLE_RANDOM_H
+#pragma once
 /*
  * A small random generator (splitmix64), so that a seed means the same run on every machine.
  */
@@ -18,5 +17,3 @@ int random_below(random_source *r, int bound);
 float random_normal(random_source *r);
 /** A random order of 0 ... count - 1. */
 void random_permutation(random_source *r, int *out, int count);
-
-#endif

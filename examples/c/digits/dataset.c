@@ -27,20 +27,15 @@ static void copy_image(const dataset *from, int index, float *pixels, int *label
 }
 
 static int parse_line(const char *line, float *pixels, int *label) {
-  for (int i = 0; i <= DIGITS_PIXELS; i++) {
-    const int last = i == DIGITS_PIXELS;
-    char *end;
+  char *end;
+  for (int i = 0; i < DIGITS_PIXELS; i++, line = end + 1) {
     const long value = strtol(line, &end, 10);
-    if (end == line || value < 0 || value > (last ? DIGITS_CLASSES - 1 : 16)) return 0;
-    if (last) {
-      *label = (int)value;
-      return *end == '\n' || *end == '\r' || *end == '\0';
-    }
-    if (*end != ',') return 0;
+    if (end == line || value < 0 || value > 16 || *end != ',') return 0;
     pixels[i] = (float)value / 16.0f;
-    line = end + 1;
   }
-  return 0;
+  const long digit = strtol(line, &end, 10);
+  *label = (int)digit;
+  return end != line && digit >= 0 && digit < DIGITS_CLASSES && (*end == '\n' || *end == '\r' || *end == '\0');
 }
 
 int dataset_read(dataset *out, const char *path) {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DIGITS_DATASET_H
-#define DIGITS_DATASET_H
+#pragma once
 /*
  * The handwritten digits: 8 x 8 pixels and a class each. See examples/data/README.md for where they come from.
  */
@@ -24,5 +23,3 @@ void dataset_split(const dataset *all, int train_count, uint64_t seed, dataset *
 /** Copies `rows` random images, drawn with replacement. */
 void dataset_batch(const dataset *from, random_source *random, int rows, float *pixels, int *labels);
 void dataset_free(dataset *d);
-
-#endif

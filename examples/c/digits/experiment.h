@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DIGITS_EXPERIMENT_H
-#define DIGITS_EXPERIMENT_H
+#pragma once
 /*
  * The whole comparison: every arm at every loss magnitude with several seeds, and one run that starts with a scale that
  * is far too large.
@@ -44,5 +43,3 @@ void experiment_print(const experiment *e);
  * the run from an excessive scale skips, settles and learns. Prints what fails to stderr and returns the count.
  */
 int experiment_check(const experiment *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DIGITS_FLUSHED_H
-#define DIGITS_FLUSHED_H
+#pragma once
 /*
  * Measures how many weight gradients a 16-bit backward pass loses: those that it stores as zero although an fp32 backward
  * pass of the same weights and the same images finds something else.
@@ -24,5 +23,3 @@ void flushed_destroy(flushed_meter *f);
 void flushed_sample(flushed_meter *f, const mlp *m, const float *pixels, const int *labels, int rows, float magnitude);
 /** Flushed over non-zero in all samples; 0 without any. */
 double flushed_share(const flushed_meter *f);
-
-#endif

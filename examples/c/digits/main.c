@@ -71,18 +71,15 @@ int main(int argc, char **argv) {
   char message[4096];
   if (!parse(argc, argv, &o)) return usage();
   if (!dataset_read(&all, o.data)) return EXIT_FAILURE;
+  int good = 0;
   if (all.count <= TRAIN_IMAGES) {
     fprintf(stderr, "digits: %s has %d images; more than %d are needed\n", o.data, all.count, TRAIN_IMAGES);
-    dataset_free(&all);
-    return EXIT_FAILURE;
-  }
-  if (!gsc_library_open(&library, o.library, message, sizeof message)) {
+  } else if (!gsc_library_open(&library, o.library, message, sizeof message)) {
     fprintf(stderr, "digits: %s\n", message);
-    dataset_free(&all);
-    return EXIT_FAILURE;
+  } else {
+    good = run(library.api, &all, &o);
+    gsc_library_close(&library);
   }
-  const int good = run(library.api, &all, &o);
-  gsc_library_close(&library);
   dataset_free(&all);
   return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }

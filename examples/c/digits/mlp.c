@@ -150,15 +150,14 @@ void mlp_backward(mlp *m, int rows) {
 }
 
 double mlp_accuracy(mlp *m, const dataset *test) {
-  float logits[DIGITS_CLASSES];
   int right = 0;
   for (int first = 0; first < test->count; first += m->max_rows) {
     const int rows = test->count - first < m->max_rows ? test->count - first : m->max_rows;
     mlp_forward(m, test->pixels + (size_t)first * DIGITS_PIXELS, rows);
     unpack(m, &m->activations[MLP_LAYERS], (int64_t)rows * DIGITS_CLASSES, m->result);
     for (int i = 0; i < rows; i++) {
+      const float *logits = m->result + i * DIGITS_CLASSES;
       int best = 0;
-      memcpy(logits, m->result + i * DIGITS_CLASSES, sizeof logits);
       for (int j = 1; j < DIGITS_CLASSES; j++) best = logits[j] > logits[best] ? j : best;
       right += best == test->labels[first + i];
     }

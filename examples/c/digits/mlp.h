@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DIGITS_MLP_H
-#define DIGITS_MLP_H
+#pragma once
 /*
  * A 64-64-64-10 network with ReLU, whose weights, activations and gradients are all stored in one dtype, fp16 or fp32.
  * Products are accumulated in fp32 and rounded once to that dtype, as tensor cores do. It knows nothing of loss scaling:
@@ -54,5 +53,3 @@ gsc_tensor mlp_first_delta(const mlp *m, int rows);
 void mlp_backward(mlp *m, int rows);
 /** Share of images whose largest logit is the right one. */
 double mlp_accuracy(mlp *m, const dataset *test);
-
-#endif

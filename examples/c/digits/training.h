@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DIGITS_TRAINING_H
-#define DIGITS_TRAINING_H
+#pragma once
 /*
  * One training run: a network, an optimizer and a scaler, from initial weights to the accuracy on the test images. Read
  * training.c to see how the library is used.
@@ -44,5 +43,3 @@ typedef struct run_result {
 } run_result;
 
 void run_training(const device *d, const dataset *all, const run_settings *settings, run_result *out);
-
-#endif

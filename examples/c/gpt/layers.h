@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GPT_LAYERS_H
-#define GPT_LAYERS_H
+#pragma once
 /*
  * The functions of a transformer and their derivatives, on arrays of floats. They allocate and convert nothing.
  * `rows` are tokens. Gradients of parameters are written, not added to.
@@ -42,5 +41,3 @@ void attention_backward(const attention_shape *s, const float *dout, const float
  * `weight`.
  */
 double cross_entropy(float *logits, const unsigned char *targets, float weight, int rows, int classes);
-
-#endif

@@ -107,9 +107,8 @@ static int parse(int argc, char **argv, options *o) {
   if (!good)
     fprintf(stderr, "gpt: a size is out of range: %d divides width, and there are at most %d layers\n",
             (int)r->shape.heads, MAX_LAYERS);
-  if (o->arm == NULL && (o->save != NULL || o->resume != NULL || o->stop_after != 0)) return 0;
-  if (o->arm == NULL && (o->state != NULL || o->master != NULL)) return 0;
-  return good && o->file_count > 0;
+  const int is_single = o->save != NULL || o->resume != NULL || o->stop_after || o->state != NULL || o->master != NULL;
+  return good && o->file_count > 0 && (o->arm != NULL || !is_single);
 }
 
 static double tokens_of(const recipe *r) { return (double)r->batch * r->accumulate * r->shape.context; }
@@ -208,15 +207,15 @@ int main(int argc, char **argv) {
   char message[4096];
   if (!parse(argc, argv, &o)) return usage();
   if (!text_read(&source, o.files, o.file_count, o.recipe.shape.context)) return EXIT_FAILURE;
-  if (!gsc_library_open(&library, o.library, message, sizeof message)) {
+  int good = gsc_library_open(&library, o.library, message, sizeof message);
+  if (good) {
+    device_open(&d, library.api, 1);
+    good = o.arm != NULL ? single_run(&d, &source, &o) : experiment(&d, &source, &o);
+    device_close(&d);
+    gsc_library_close(&library);
+  } else {
     fprintf(stderr, "gpt: %s\n", message);
-    text_free(&source);
-    return EXIT_FAILURE;
   }
-  device_open(&d, library.api, 1);
-  const int good = o.arm != NULL ? single_run(&d, &source, &o) : experiment(&d, &source, &o);
-  device_close(&d);
-  gsc_library_close(&library);
   text_free(&source);
   return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -39,10 +39,9 @@ static void keep(const gpt *m, float *values, gsc_tensor in) {
 static void pass(const gpt *m, float *values, int64_t count) { keep(m, values, tensor_first(&m->passing, count)); }
 
 static void add_tensor(gpt *m, int at, int64_t count, const char *name, int layer) {
-  static const char *const format = "layer%d.%s";
   m->weights[at] = tensor_make(m->dtype, count);
   m->grads[at] = tensor_make(m->dtype, count);
-  if (layer >= 0) snprintf(m->names[at], sizeof m->names[at], format, layer, name);
+  if (layer >= 0) snprintf(m->names[at], sizeof m->names[at], "layer%d.%s", layer, name);
   if (layer < 0) snprintf(m->names[at], sizeof m->names[at], "%s", name);
 }
 

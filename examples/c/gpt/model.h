@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GPT_MODEL_H
-#define GPT_MODEL_H
+#pragma once
 /*
  * A decoder-only transformer over bytes, as GPT-2 has it: learnt positions, layer norms before attention and before the
  * feed-forward part, and an output matrix that is the embedding's. Weights, activations and gradients are all stored in
@@ -60,5 +59,3 @@ void gpt_initial_values(const gpt *m, uint64_t seed, gsc_tensor *values);
 void gpt_forward(gpt *m, const unsigned char *tokens, float *logits);
 /** Fills grads from first_delta and the last forward pass, last layer first. */
 void gpt_backward(gpt *m, gpt_gradients_fn ready, void *user);
-
-#endif

@@ -8,18 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-static float scale_of(trainer *t) {
-  float scale = 0.0f;
-  require(t->device, t->gsc->scaler_get_scale_sync(t->scaler, &scale, NULL), "scale");
-  return scale;
-}
-
-static int64_t skipped_of(trainer *t) {
-  int64_t skipped = 0;
-  require(t->device, t->gsc->optimizer_get_steps_sync(t->optimizer, NULL, &skipped, NULL), "steps");
-  return skipped;
-}
-
 void run_training(trainer *t, const text *source, int until, int lines, run_result *out) {
   const recipe *r = &t->recipe;
   const int first = t->step, every = r->steps >= 10 ? r->steps / 10 : 1;
@@ -31,11 +19,11 @@ void run_training(trainer *t, const text *source, int until, int lines, run_resu
   memset(out, 0, sizeof *out);
   out->recipe = *r;
   for (int step = first; step < until; step++) {
-    out->scale = scale_of(t);
+    require(t->device, t->gsc->scaler_get_scale_sync(t->scaler, &out->scale, NULL), "scale");
     const double loss = trainer_step(t, source);
     if (step == first) out->first_loss = loss;
     if (step >= r->steps - every) out->last_loss += loss / every;
-    out->skipped = skipped_of(t);
+    require(t->device, t->gsc->optimizer_get_steps_sync(t->optimizer, NULL, &out->skipped, NULL), "steps");
     /* Time of the processor: the library and the model run in this thread. */
     out->tokens_per_second = tokens * (step + 1 - first) * CLOCKS_PER_SEC / (double)(clock() - start);
     sum += loss;

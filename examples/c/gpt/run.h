@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GPT_RUN_H
-#define GPT_RUN_H
+#pragma once
 /*
  * A run from beginning to end, and its results.
  */
@@ -19,5 +18,3 @@ typedef struct run_result {
 /** From the trainer's current step to step `until`. `lines`: how many to print, with
  * the mean loss since the line before; 0: none. */
 void run_training(trainer *t, const text *source, int until, int lines, run_result *out);
-
-#endif

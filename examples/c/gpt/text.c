@@ -18,8 +18,7 @@ static int append(text *t, const char *path) {
   for (size_t got = 1; good && got > 0;) {
     enum { PIECE = 1 << 16 };
     unsigned char *more = realloc(t->bytes, (size_t)t->count + PIECE);
-    good = more != NULL;
-    if (!good) break;
+    if (!(good = more != NULL)) break;
     t->bytes = more;
     got = fread(more + t->count, 1, PIECE, file);
     t->count += (int64_t)got;
@@ -32,14 +31,11 @@ static int append(text *t, const char *path) {
 
 int text_read(text *t, const char *const *paths, int count, int context) {
   memset(t, 0, sizeof *t);
-  for (int i = 0; i < count; i++) {
-    if (append(t, paths[i])) continue;
-    text_free(t);
-    return 0;
-  }
+  int good = 1;
+  for (int i = 0; good && i < count; i++) good = append(t, paths[i]);
   t->train = t->count - t->count / 10;
-  if (t->count > 20 * (int64_t)context) return 1;
-  fprintf(stderr, "the text has %lld bytes; more than %d are needed\n", (long long)t->count, 20 * context);
+  if (good && t->count > 20 * (int64_t)context) return 1;
+  if (good) fprintf(stderr, "the text has %lld bytes; more than %d are needed\n", (long long)t->count, 20 * context);
   text_free(t);
   return 0;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GPT_TEXT_H
-#define GPT_TEXT_H
+#pragma once
 /*
  * The text to learn: files one after the other, as bytes. The last tenth is held out.
  */
@@ -23,5 +22,3 @@ void text_batch(const text *t, random_source *random, int batch, int context, un
                 unsigned char *targets);
 /** The same from the text held out: batch number `index`, always the same one. */
 void text_held_out(const text *t, int index, int batch, int context, unsigned char *tokens, unsigned char *targets);
-
-#endif

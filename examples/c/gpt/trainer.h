@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GPT_TRAINER_H
-#define GPT_TRAINER_H
+#pragma once
 /*
  * A model and what the library needs to train it. Read trainer.c to see how the library is used.
  */
@@ -69,5 +68,3 @@ double trainer_evaluate(trainer *t, const text *source);
 int trainer_save(trainer *t, const char *path);
 /** Restores it into a trainer of the same recipe. The run goes on as if it had not stopped, bit for bit. */
 int trainer_load(trainer *t, const char *path);
-
-#endif

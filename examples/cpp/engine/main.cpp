@@ -35,6 +35,8 @@ double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
+long long number(int64_t n) { return n; }  // for printf
+
 bool say(const char *sentence) {
   std::fprintf(stderr, "engine: %s\n", sentence);
   return false;
@@ -122,7 +124,7 @@ bool limit_is_an_error(Plugin &plugin, const gsc_context_options &options, int64
     {
       Training training(small.hooks());
       if (training.open(plugin.library.api, options)) return say("the limit of memory was not noticed");
-      std::printf("with %lld KiB: %s\n", static_cast<long long>(small.limit() / 1024), training.error());
+      std::printf("with %lld KiB: %s\n", number(small.limit() / 1024), training.error());
       if (std::strstr(training.error(), "memory") == nullptr) return say("the limit of memory was not named");
     }
     if (small.used() != 0) return say("a failure left memory allocated");
@@ -178,16 +180,14 @@ bool run(const Arguments &arguments) {
   ok = ok && run_frames(arguments, plugin, jobs, memory, training, totals);
   if (ok) {
     std::printf("\n%lld steps in %lld frames of %.1f ms for training, %lld skipped, %lld reloads; scale %g\n",
-                static_cast<long long>(training.steps()), static_cast<long long>(totals.frames),
-                arguments.budget_us / 1000.0, static_cast<long long>(training.skipped()),
-                static_cast<long long>(totals.reloads), double{training.scale()});
+                number(training.steps()), number(totals.frames), arguments.budget_us / 1000.0,
+                number(training.skipped()), number(totals.reloads), double{training.scale()});
     std::printf("loss %.4f to %.4f; the longest slice of an optimizer's step took %.3f ms\n", totals.first_loss,
                 training.loss(), training.worst_step_ms());
     std::printf("memory: %lld of %lld KiB at most; %lld requests in %lld settled frames\n",
-                static_cast<long long>(memory.peak() / 1024), static_cast<long long>(memory.limit() / 1024),
-                static_cast<long long>(totals.requests), static_cast<long long>(totals.counted));
-    std::printf("jobs: %d threads, %lld parallel regions\n", jobs.threads(),
-                static_cast<long long>(jobs.parallel_fors()));
+                number(memory.peak() / 1024), number(memory.limit() / 1024), number(totals.requests),
+                number(totals.counted));
+    std::printf("jobs: %d threads, %lld parallel regions\n", jobs.threads(), number(jobs.parallel_fors()));
     if (arguments.check) ok = check(arguments, plugin, jobs, memory, training, totals);
   }
   training.close();
@@ -199,22 +199,22 @@ bool run(const Arguments &arguments) {
 int main(int argc, char **argv) {
   Arguments arguments;
   for (int i = 1; i < argc; ++i) {
-    const std::string name = argv[i];
-    const char *value = i + 1 < argc ? argv[i + 1] : nullptr;
+    std::string name = argv[i];
     if (name == "--check" || name == "--cuda") {
       (name == "--check" ? arguments.check : arguments.cuda) = true;
       continue;
     }
-    ++i;
-    if (value != nullptr && name == "--library") {
+    const char *value = argv[++i];  // NULL after the last
+    if (value == nullptr) name.clear();
+    if (name == "--library") {
       arguments.library = value;
-    } else if (value != nullptr && name == "--steps") {
+    } else if (name == "--steps") {
       arguments.steps = std::atoll(value);
-    } else if (value != nullptr && name == "--budget-us") {
+    } else if (name == "--budget-us") {
       arguments.budget_us = std::atof(value);
-    } else if (value != nullptr && name == "--reload-every") {
+    } else if (name == "--reload-every") {
       arguments.reload_every = std::atoi(value);
-    } else if (value != nullptr && name == "--memory-kib") {
+    } else if (name == "--memory-kib") {
       arguments.memory_kib = std::atoll(value);
     } else {
       std::fprintf(stderr,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef AUTOCAST_HPP
-#define AUTOCAST_HPP
+#pragma once
 //
 // torch.autocast for the C++ frontend, which has the switches but no guard: operations within its scope run in `dtype`
 // where PyTorch's lists say so. A disabled guard changes nothing.
@@ -32,5 +31,3 @@ class Autocast {
   bool was_enabled_;
   at::ScalarType old_dtype_;
 };
-
-#endif

@@ -66,10 +66,6 @@ public final class DeviceScalar {
     return new DeviceScalar(address, Kind.INT, Long.MAX_VALUE, null);
   }
 
-  Object owner() {
-    return owner;
-  }
-
   /** Refuses memory of an arena that was closed. */
   void requireUsable(String name) {
     Lifetime.requireUsable(lifetime, name);

@@ -98,12 +98,12 @@ public final class GradScaler implements AutoCloseable {
     return handle().isEnabled() != 0;
   }
 
-  /** The scaler's state now, and the last update's gradients over all lists. As {@link #report(TensorList, long)}. */
+  /** As {@link #report(TensorList, long)} of all lists of the last update. */
   public Report report() {
     return report(null, 0);
   }
 
-  /** The scaler's state now, and what the last check of a list found. As {@link #report(TensorList, long)}. */
+  /** As {@link #report(TensorList, long)}. */
   public Report report(TensorList grads) {
     return report(Check.notNull(grads, "grads"), 0);
   }
