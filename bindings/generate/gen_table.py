@@ -65,19 +65,23 @@ def field_name(function_name):
 def wrap_field(function):
     """The function pointer as a struct field, broken the way clang-format does."""
     head = f"  {function.result}(*{field_name(function.name)})("
-    lines, line = [], head
+    text, line = "", head
     for i, parameter in enumerate(function.parameters):
         piece = parameter + (", " if i + 1 < len(function.parameters) else ");")
         if len(line) + len(piece.rstrip()) > WIDTH:
-            lines.append(line.rstrip())
+            text += line.rstrip() + "\n"
             line = " " * len(head)
         line += piece
-    lines.append(line)
-    return lines
+    return text + line
 
 
 def make_header(releases, by_name):
-    lines = """\
+    fields = "".join(f"\n  /* Since {release}. */\n\n" + "".join(f"{wrap_field(by_name[name])}\n" for name in names)
+                     for release, names in releases)
+    return f"{HEADER_HEAD}{fields}{HEADER_TAIL}"
+
+
+HEADER_HEAD = """\
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef GRADSCALER_API_H
 #define GRADSCALER_API_H
@@ -99,12 +103,8 @@ struct gsc_api {
   uint32_t struct_size;
   /** ABI number of the library. */
   uint32_t abi_version;
-""".splitlines()
-    for release, names in releases:
-        lines += ["", f"  /* Since {release}. */", ""]
-        for name in names:
-            lines += wrap_field(by_name[name])
-    lines += """\
+"""
+HEADER_TAIL = """\
 };
 
 /** 1 if the table `api` of a loaded library has `field`, which a release after the first may have appended; else 0. */
@@ -115,12 +115,22 @@ struct gsc_api {
 }
 #endif
 #endif /* GRADSCALER_API_H */
-""".splitlines()
-    return "\n".join(lines) + "\n"
+"""
 
 
 def make_source(releases):
-    lines = """\
+    checks, first = "", 0
+    for release, names in releases:
+        last = first + len(names) - 1
+        checks += (f"// Release {release}: fields {first} to {last}.\n"
+                   f"static_assert(offsetof(gsc_api, {field_name(names[0])}) == field_offset({first}));\n"
+                   f"static_assert(offsetof(gsc_api, {field_name(names[-1])}) == field_offset({last}));\n")
+        first = last + 1
+    rows = "".join(f"    {name},\n" for _, names in releases for name in names)
+    return SOURCE.format(checks=checks, count=first, rows=rows)
+
+
+SOURCE = """\
 // SPDX-License-Identifier: Apache-2.0
 //
 // The function table behind gsc_library_get_api: one constant struct. It leaves everything else to the functions
@@ -131,33 +141,25 @@ def make_source(releases):
 #include <cstddef>
 #include <cstdint>
 
-namespace {
+namespace {{
 
 // Two 32-bit numbers, then pointers without gaps.
-constexpr std::size_t field_offset(std::size_t index) { return 8 + index * sizeof(void (*)()); }
+constexpr std::size_t field_offset(std::size_t index) {{ return 8 + index * sizeof(void (*)()); }}
 
 static_assert(offsetof(gsc_api, struct_size) == 0 && offsetof(gsc_api, abi_version) == 4);
-""".splitlines()
-    first = 0
-    for release, names in releases:
-        last = first + len(names) - 1
-        lines += [f"// Release {release}: fields {first} to {last}.",
-                  f"static_assert(offsetof(gsc_api, {field_name(names[0])}) == field_offset({first}));",
-                  f"static_assert(offsetof(gsc_api, {field_name(names[-1])}) == field_offset({last}));"]
-        first = last + 1
-    lines += [f"static_assert(sizeof(gsc_api) == field_offset({first}));", "", "constexpr gsc_api table = {",
-              "    sizeof(gsc_api),", "    GSC_ABI_VERSION,"]
-    lines += [f"    {name}," for _, names in releases for name in names]
-    lines += """\
-};
+{checks}static_assert(sizeof(gsc_api) == field_offset({count}));
 
-}  // namespace
+constexpr gsc_api table = {{
+    sizeof(gsc_api),
+    GSC_ABI_VERSION,
+{rows}}};
 
-extern "C" const gsc_api *gsc_library_get_api(uint32_t abi_version) {
+}}  // namespace
+
+extern "C" const gsc_api *gsc_library_get_api(uint32_t abi_version) {{
   return abi_version == GSC_ABI_VERSION ? &table : nullptr;
-}
-""".splitlines()
-    return "\n".join(lines) + "\n"
+}}
+"""
 
 
 def files(text, root):

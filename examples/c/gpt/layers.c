@@ -93,76 +93,66 @@ static void add(float *to, const float *from, float factor, int count) {
   for (int i = 0; i < count; i++) to[i] += factor * from[i];
 }
 
-/* Where a head's query of token t of sequence b begins; its key is `width` further on, its value twice that. */
-static size_t query_at(const attention_shape *s, int b, int h, int t) {
-  return ((size_t)b * s->context + t) * 3 * s->width + (size_t)h * (s->width / s->heads);
+/* Token t of a head, number i of batch x heads x context: where the query of its sequence's first token, its row of
+ * probabilities and its output begin. */
+typedef struct place {
+  int t;
+  size_t first, row, mixed;
+} place;
+
+static place place_of(const attention_shape *s, int i) {
+  const int head = i / s->context, t = i % s->context;
+  const size_t token = (size_t)(head / s->heads) * s->context, part = (size_t)(head % s->heads) * (s->width / s->heads);
+  const place p = {t, token * 3 * s->width + part, (size_t)i * s->context, (token + t) * s->width + part};
+  return p;
 }
-static size_t probabilities_at(const attention_shape *s, int b, int h, int t) {
-  return (((size_t)b * s->heads + h) * s->context + t) * s->context;
-}
-static size_t mixed_at(const attention_shape *s, int b, int h, int t) {
-  return ((size_t)b * s->context + t) * s->width + (size_t)h * (s->width / s->heads);
-}
+
+/* The query of token u of the same sequence; its key is `width` further on, its value twice that. */
+static size_t query_at(const attention_shape *s, place p, int u) { return p.first + (size_t)u * 3 * s->width; }
 
 void attention_probabilities(const attention_shape *s, const float *qkv, float *probabilities) {
   const int size = s->width / s->heads;
   const float factor = 1 / sqrt((float)size);
-  for (int b = 0; b < s->batch; b++) {
-    for (int h = 0; h < s->heads; h++) {
-      for (int t = 0; t < s->context; t++) {
-        float *row = probabilities + probabilities_at(s, b, h, t), largest = 0, sum = 0;
-        for (int u = 0; u <= t; u++) {
-          row[u] = factor * dot(qkv + query_at(s, b, h, t), qkv + query_at(s, b, h, u) + s->width, size);
-          if (u == 0 || row[u] > largest) largest = row[u];
-        }
-        for (int u = 0; u <= t; u++) sum += row[u] = exp(row[u] - largest);
-        for (int u = 0; u < s->context; u++) row[u] = u <= t ? row[u] / sum : 0;
-      }
+  for (int i = 0; i < s->batch * s->heads * s->context; i++) {
+    const place p = place_of(s, i);
+    float *row = probabilities + p.row, largest = 0, sum = 0;
+    for (int u = 0; u <= p.t; u++) {
+      row[u] = factor * dot(qkv + query_at(s, p, p.t), qkv + query_at(s, p, u) + s->width, size);
+      if (u == 0 || row[u] > largest) largest = row[u];
     }
+    for (int u = 0; u <= p.t; u++) sum += row[u] = exp(row[u] - largest);
+    for (int u = 0; u < s->context; u++) row[u] = u <= p.t ? row[u] / sum : 0;
   }
 }
 
 void attention_mix(const attention_shape *s, const float *qkv, const float *probabilities, float *out) {
-  const int size = s->width / s->heads;
   memset(out, 0, (size_t)s->batch * s->context * s->width * sizeof *out);
-  for (int b = 0; b < s->batch; b++) {
-    for (int h = 0; h < s->heads; h++) {
-      for (int t = 0; t < s->context; t++) {
-        const float *row = probabilities + probabilities_at(s, b, h, t);
-        for (int u = 0; u <= t; u++) {
-          add(out + mixed_at(s, b, h, t), qkv + query_at(s, b, h, u) + 2 * s->width, row[u], size);
-        }
-      }
+  for (int i = 0; i < s->batch * s->heads * s->context; i++) {
+    const place p = place_of(s, i);
+    for (int u = 0; u <= p.t; u++) {
+      add(out + p.mixed, qkv + query_at(s, p, u) + 2 * s->width, probabilities[p.row + u], s->width / s->heads);
     }
-  }
-}
-
-/* One token's query, and what it asks of the keys and values before it. */
-static void token_backward(const attention_shape *s, const float *dout, const float *qkv, const float *row, float *dqkv,
-                           int b, int h, int t) {
-  const int size = s->width / s->heads;
-  const float factor = 1 / sqrt((float)size);
-  const size_t query = query_at(s, b, h, t);
-  const float *d = dout + mixed_at(s, b, h, t);
-  float mean = 0;
-  for (int u = 0; u <= t; u++) mean += row[u] * dot(d, qkv + query_at(s, b, h, u) + 2 * s->width, size);
-  for (int u = 0; u <= t; u++) {
-    const size_t key = query_at(s, b, h, u) + s->width, value = key + s->width;
-    const float score = factor * row[u] * (dot(d, qkv + value, size) - mean);
-    add(dqkv + query, qkv + key, score, size);
-    add(dqkv + key, qkv + query, score, size);
-    add(dqkv + value, d, row[u], size);
   }
 }
 
 void attention_backward(const attention_shape *s, const float *dout, const float *qkv, const float *probabilities,
                         float *dqkv) {
+  const int size = s->width / s->heads;
+  const float factor = 1 / sqrt((float)size);
   memset(dqkv, 0, (size_t)s->batch * s->context * 3 * s->width * sizeof *dqkv);
-  for (int b = 0; b < s->batch; b++) {
-    for (int h = 0; h < s->heads; h++) {
-      for (int t = 0; t < s->context; t++) {
-        token_backward(s, dout, qkv, probabilities + probabilities_at(s, b, h, t), dqkv, b, h, t);
-      }
+  /* A token's query, and what it asks of the keys and values before it. */
+  for (int i = 0; i < s->batch * s->heads * s->context; i++) {
+    const place p = place_of(s, i);
+    const size_t query = query_at(s, p, p.t);
+    const float *d = dout + p.mixed, *row = probabilities + p.row;
+    float mean = 0;
+    for (int u = 0; u <= p.t; u++) mean += row[u] * dot(d, qkv + query_at(s, p, u) + 2 * s->width, size);
+    for (int u = 0; u <= p.t; u++) {
+      const size_t key = query_at(s, p, u) + s->width, value = key + s->width;
+      const float score = factor * row[u] * (dot(d, qkv + value, size) - mean);
+      add(dqkv + query, qkv + key, score, size);
+      add(dqkv + key, qkv + query, score, size);
+      add(dqkv + value, d, row[u], size);
     }
   }
 }
