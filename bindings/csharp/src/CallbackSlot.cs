@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 using System;
-using System.Collections.Generic;
+using System.Collections.Concurrent;
 using System.Runtime.InteropServices;
+using System.Threading;
 
 namespace Gradscaler
 {
@@ -28,43 +29,32 @@ namespace Gradscaler
     internal static readonly LogFunction LogFunctionPointer = OnLog;
     internal static readonly SumFunction SumFunctionPointer = OnSum;
 
-    private static readonly Dictionary<long, WeakReference> Slots = new Dictionary<long, WeakReference>();
+    private static readonly ConcurrentDictionary<long, WeakReference> Slots =
+        new ConcurrentDictionary<long, WeakReference>();
     private static long last;
 
     /// <summary>What a callback of this thread threw, until the call that caused it fails for that reason.</summary>
     [ThreadStatic] private static Exception failure;
 
-    private readonly long number;
+    private readonly long number = Interlocked.Increment(ref last);
     internal volatile Action<LogLevel, string> Log;
     internal volatile DeviceReducer Reducer;
 
     internal CallbackSlot()
     {
-      lock (Slots)
-      {
-        number = ++last;
-        Slots.Add(number, new WeakReference(this));
-      }
+      Slots[number] = new WeakReference(this);
     }
 
     ~CallbackSlot()
     {
-      lock (Slots)
-      {
-        Slots.Remove(number);
-      }
+      Slots.TryRemove(number, out _);
     }
 
     /// <summary>What native code knows the slot by.</summary>
     internal IntPtr Number => new IntPtr(number);
 
-    private static CallbackSlot Find(IntPtr number)
-    {
-      lock (Slots)
-      {
-        return Slots.TryGetValue(number.ToInt64(), out WeakReference slot) ? (CallbackSlot)slot.Target : null;
-      }
-    }
+    private static CallbackSlot Find(IntPtr number) =>
+        Slots.TryGetValue(number.ToInt64(), out WeakReference slot) ? (CallbackSlot)slot.Target : null;
 
     internal static Exception TakeFailure()
     {

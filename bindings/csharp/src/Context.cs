@@ -129,9 +129,7 @@ namespace Gradscaler
       Callbacks.Log = receiver;
     }
 
-    /// <summary>
-    /// Closes the device after the calls that other threads have in progress. Does nothing the second time.
-    /// </summary>
+    /// <summary>Closes it after the calls in progress on other threads. Does nothing the second time.</summary>
     public void Dispose() => Interlocked.Exchange(ref handle, null)?.Dispose();
   }
 }

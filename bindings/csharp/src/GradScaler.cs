@@ -44,10 +44,7 @@ namespace Gradscaler
     private NativeScaler HostHandle => HostMemory.Pass(Handle, device);
 
     /// <summary>dst = src * scale for one tensor, such as the loss.</summary>
-    public void Scale(Tensor src, Tensor dst, IntPtr stream = default)
-    {
-      Scale(new[] { src }, new[] { dst }, stream);
-    }
+    public void Scale(Tensor src, Tensor dst, IntPtr stream = default) => Scale(new[] { src }, new[] { dst }, stream);
 
     /// <summary>dst = src * scale for host memory; the spans may be the same.</summary>
     public void Scale(ReadOnlySpan<float> src, Span<float> dst) => ScaleHost(src, dst, DType.Fp32);
@@ -70,16 +67,12 @@ namespace Gradscaler
     /// The next slice of Step, for programs with a frame rate: reads and writes at most maxBytes, but at least one chunk
     /// of up to 65536 elements. Returns the bytes that are left, 0 when the step is done.
     /// </summary>
-    public long StepSlice(Optimizer optimizer, long maxBytes, IntPtr stream = default)
-    {
-      return Handle.StepSlice(Check.NotNull(optimizer, "optimizer").Handle, maxBytes, stream);
-    }
+    public long StepSlice(Optimizer optimizer, long maxBytes, IntPtr stream = default) =>
+        Handle.StepSlice(Check.NotNull(optimizer, "optimizer").Handle, maxBytes, stream);
 
     /// <summary>For your own optimizer: whether to apply the step. Blocks.</summary>
-    public bool ShouldStep(TensorList grads, IntPtr stream = default)
-    {
-      return Handle.ShouldStep(TensorList.HandleOf(grads, "grads"), stream) != 0;
-    }
+    public bool ShouldStep(TensorList grads, IntPtr stream = default) =>
+        Handle.ShouldStep(TensorList.HandleOf(grads, "grads"), stream) != 0;
 
     /// <summary>Returns a list, or with null all lists, to READY as if they had not been checked.</summary>
     public void Discard(TensorList grads = null) => Handle.Discard(grads?.Handle);
@@ -214,9 +207,7 @@ namespace Gradscaler
       set => Handle.SetGrowthInterval(value, IntPtr.Zero);
     }
 
-    /// <summary>
-    /// Destroys the scaler, after the calls that other threads have in progress. Does nothing the second time.
-    /// </summary>
+    /// <summary>Destroys it after the calls in progress on other threads. Does nothing the second time.</summary>
     public void Dispose() => Interlocked.Exchange(ref handle, null)?.Dispose();
   }
 }

@@ -93,23 +93,9 @@ namespace Gradscaler
 
   internal static class Check
   {
-    internal static T NotNull<T>(T value, string name) where T : class
-    {
-      if (value == null)
-      {
-        throw new ArgumentNullException(name);
-      }
-      return value;
-    }
+    internal static T NotNull<T>(T value, string name) where T : class => value ?? throw new ArgumentNullException(name);
 
     /// <summary>The proxy behind a public object, null once that is disposed.</summary>
-    internal static T Open<T>(T handle, string type) where T : class
-    {
-      if (handle == null)
-      {
-        throw new ObjectDisposedException(type);
-      }
-      return handle;
-    }
+    internal static T Open<T>(T handle, string type) where T : class => handle ?? throw new ObjectDisposedException(type);
   }
 }

@@ -21,10 +21,8 @@ namespace Gradscaler
     }
 
     /// <summary>dst = src for one tensor, converted to dst's dtype.</summary>
-    public static void Cast(Context context, Tensor src, Tensor dst, IntPtr stream = default)
-    {
-      Cast(context, new[] { src }, new[] { dst }, stream);
-    }
+    public static void Cast(Context context, Tensor src, Tensor dst, IntPtr stream = default) =>
+        Cast(context, new[] { src }, new[] { dst }, stream);
 
     /// <summary>dst = src as Fp16 or Bf16, for host memory.</summary>
     public static void Cast(Context context, ReadOnlySpan<float> src, Span<ushort> dst, DType dtype) =>

@@ -62,10 +62,8 @@ namespace Gradscaler
     }
 
     /// <summary>Gives some tensors separate hyper-parameters and returns the number of the group: 1, 2, ...</summary>
-    public int AddGroup(long first, long count, OptimizerOptions options)
-    {
-      return Handle.AddGroup(first, count, Check.NotNull(options, "options").Handle);
-    }
+    public int AddGroup(long first, long count, OptimizerOptions options) =>
+        Handle.AddGroup(first, count, Check.NotNull(options, "options").Handle);
 
     /// <summary>A copy of the hyper-parameters of a group.</summary>
     public OptimizerOptions GetOptions(int group = 0)
@@ -154,9 +152,7 @@ namespace Gradscaler
       }
     }
 
-    /// <summary>
-    /// Destroys the optimizer, after the calls that other threads have in progress. Does nothing the second time.
-    /// </summary>
+    /// <summary>Destroys it after the calls in progress on other threads. Does nothing the second time.</summary>
     public void Dispose() => Interlocked.Exchange(ref handle, null)?.Dispose();
   }
 }

@@ -4,9 +4,7 @@ using System.Runtime.InteropServices;
 
 namespace Gradscaler
 {
-  /// <summary>
-  /// Host memory that GradScaler.ReadReportAsync writes a report to. Can be used again and again.
-  /// </summary>
+  /// <summary>Host memory that GradScaler.ReadReportAsync writes a report to. Can be used again and again.</summary>
   public sealed class ReportBuffer
   {
     /// <summary>Null if the caller owns the memory.</summary>

@@ -106,9 +106,7 @@ namespace Gradscaler
     /// <summary>Looks at every element of every tensor. Blocks.</summary>
     public Diagnosis Diagnose(IntPtr stream = default) => new Diagnosis(Handle.Diagnose(stream));
 
-    /// <summary>
-    /// Disposes the list after the calls that other threads have in progress. Does nothing the second time.
-    /// </summary>
+    /// <summary>Destroys it after the calls in progress on other threads. Does nothing the second time.</summary>
     public void Dispose() => System.Threading.Interlocked.Exchange(ref handle, null)?.Dispose();
   }
 

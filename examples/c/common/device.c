@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Context, errors and tensors of an example. The library converts between fp16 and fp32.
- */
+/* Context, errors and tensors of an example. The library converts between fp16 and fp32. */
 #include "device.h"
 
 #include <stdio.h>

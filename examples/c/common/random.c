@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * splitmix64, and what is derived from it. Quality is ample for shuffling and for initial weights; for nothing else.
- */
+/* splitmix64, and what is derived from it. Quality is ample for shuffling and for initial weights; for nothing else. */
 #include "random.h"
 
 #include <math.h>

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
-/*
- * A small random generator (splitmix64), so that a seed means the same run on every machine.
- */
+/* A small random generator (splitmix64), so that a seed means the same run on every machine. */
 #include <stdint.h>
 
 typedef struct random_source {

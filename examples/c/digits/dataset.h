@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
-/*
- * The handwritten digits: 8 x 8 pixels and a class each. See examples/data/README.md for where they come from.
- */
+/* The handwritten digits: 8 x 8 pixels and a class each. See examples/data/README.md for where they come from. */
 #include <stdint.h>
 
 #include "random.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The reference gradient is of the unscaled loss: a scale changes which gradients survive, never which ones exist.
- */
+/* The reference gradient is of the unscaled loss: a scale changes which gradients survive, never which ones exist. */
 #include "flushed.h"
 
 #include <stdlib.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The table on stdout. Numbers are those of the runs; nothing is smoothed or left out.
- */
+/* The table on stdout. Numbers are those of the runs; nothing is smoothed or left out. */
 #include <math.h>
 #include <stdio.h>
 

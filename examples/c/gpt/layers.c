@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Written for reading: plain loops over the formulas, except for the products, which take nearly all of the time.
- */
+/* Written for reading: plain loops over the formulas, except for the products, which take nearly all of the time. */
 #include "layers.h"
 
 #include <math.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Drives a trainer and records its losses, scale and speed.
- */
+/* Drives a trainer and records its losses, scale and speed. */
 #include "run.h"
 
 #include <stdio.h>

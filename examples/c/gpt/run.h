@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
-/*
- * A run from beginning to end, and its results.
- */
+/* A run from beginning to end, and its results. */
 #include "trainer.h"
 
 typedef struct run_result {

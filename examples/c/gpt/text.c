@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Reads the text and cuts sequences out of it.
- */
+/* Reads the text and cuts sequences out of it. */
 #include "text.h"
 
 #include <errno.h>

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
-/*
- * The text to learn: files one after the other, as bytes. The last tenth is held out.
- */
+/* The text to learn: files one after the other, as bytes. The last tenth is held out. */
 #include <stdint.h>
 
 #include "random.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
-/*
- * A model and what the library needs to train it. Read trainer.c to see how the library is used.
- */
+/* A model and what the library needs to train it. Read trainer.c to see how the library is used. */
 #include "model.h"
 #include "random.h"
 #include "text.h"

@@ -121,23 +121,23 @@ impl Drop for Tensor<'_> {
     }
 }
 
-impl<'a, T: Element> From<&'a mut [T]> for Tensor<'a> {
-    fn from(data: &'a mut [T]) -> Self {
-        Tensor::borrowed(data, T::DTYPE)
-    }
+/// Made of borrowed memory, which may be `mut`.
+macro_rules! from_borrowed {
+    ($tensor:ident::$make:ident(& $($mutable:tt)?)) => {
+        from_borrowed!($tensor::$make(&'a $($mutable)? [T]));
+        from_borrowed!($tensor::$make(&'a $($mutable)? Vec<T>));
+        from_borrowed!($tensor::$make(&'a $($mutable)? [T; N]), const N: usize);
+    };
+    ($tensor:ident::$make:ident($memory:ty) $(, $($size:tt)*)?) => {
+        impl<'a, T: Element $(, $($size)*)?> From<$memory> for $tensor<'a> {
+            fn from(data: $memory) -> Self {
+                $tensor::$make(data, T::DTYPE)
+            }
+        }
+    };
 }
-
-impl<'a, T: Element> From<&'a mut Vec<T>> for Tensor<'a> {
-    fn from(data: &'a mut Vec<T>) -> Self {
-        Tensor::borrowed(data, T::DTYPE)
-    }
-}
-
-impl<'a, T: Element, const N: usize> From<&'a mut [T; N]> for Tensor<'a> {
-    fn from(data: &'a mut [T; N]) -> Self {
-        Tensor::borrowed(data, T::DTYPE)
-    }
-}
+from_borrowed!(Tensor::borrowed(&mut));
+from_borrowed!(TensorRef::of(&));
 
 impl<T: Element> From<Vec<T>> for Tensor<'_> {
     fn from(data: Vec<T>) -> Self {
@@ -345,24 +345,6 @@ unsafe impl Sync for TensorRef<'_> {}
 impl fmt::Debug for TensorRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TensorRef").field("len", &self.raw.count).finish_non_exhaustive()
-    }
-}
-
-impl<'a, T: Element> From<&'a [T]> for TensorRef<'a> {
-    fn from(data: &'a [T]) -> Self {
-        TensorRef::of(data, T::DTYPE)
-    }
-}
-
-impl<'a, T: Element> From<&'a Vec<T>> for TensorRef<'a> {
-    fn from(data: &'a Vec<T>) -> Self {
-        TensorRef::of(data, T::DTYPE)
-    }
-}
-
-impl<'a, T: Element, const N: usize> From<&'a [T; N]> for TensorRef<'a> {
-    fn from(data: &'a [T; N]) -> Self {
-        TensorRef::of(data, T::DTYPE)
     }
 }
 

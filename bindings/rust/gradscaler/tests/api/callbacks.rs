@@ -36,7 +36,7 @@ fn assert_found_out(options: ContextOptions) {
     let context = Context::new(options.num_threads(4)).unwrap();
     let mut optimizer = sgd(&context, COUNT);
     fill(&mut optimizer, 1.0);
-    refused(optimizer.step(), Status::Callback, "parallel_for");
+    refused(optimizer.step(), Callback, "parallel_for");
     assert_stepped(&optimizer);
 }
 
@@ -103,7 +103,7 @@ fn messages_arrive_until_the_log_is_replaced() {
 #[test]
 fn a_report_at_the_floor_comes_with_the_error() {
     let scaler = at_the_floor(&Context::cpu().unwrap());
-    let error = refused(scaler.report(), Status::ScaleFloor, "");
+    let error = refused(scaler.report(), ScaleFloor, "");
     let report = error.report().unwrap();
     assert_eq!((report.at_floor, report.skipped, report.scale), (true, 1, 2.0));
 }
@@ -126,7 +126,7 @@ fn ranks_are_joined() -> Result<()> {
     scaler.remove_reducer()?;
     grads.get_mut::<f32>(0)?.fill(512.0);
     assert!(scaler.should_step(&mut grads)?);
-    refused(scaler.set_reducer(|_| Ok(())), Status::BadState, "update");
+    refused(scaler.set_reducer(|_| Ok(())), BadState, "update");
     Ok(())
 }
 
@@ -135,9 +135,9 @@ fn what_a_reducer_says_is_the_source_of_the_error() {
     let context = Context::cpu().unwrap();
     let (mut scaler, mut grads) = (scaler(&context), list(&context, 4));
     scaler.set_reducer(|_| Err("rank 3 has left".into())).unwrap();
-    let error = refused(scaler.check(&mut grads), Status::Callback, "all_reduce");
+    let error = refused(scaler.check(&mut grads), Callback, "all_reduce");
     assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "rank 3 has left");
-    let again = refused(scaler.update(), Status::BadState, "");
+    let again = refused(scaler.update(), BadState, "");
     assert!(std::error::Error::source(&again).is_none());
 }
 

@@ -14,10 +14,10 @@ fn gradients_for_an_optimizer_of_ones_own() -> Result<()> {
     let mut scaler = scaler(&context);
     let mut grads = TensorList::new(&context, [vec![-3072f32, 0.0], vec![4096f32], vec![0f32]])?;
     scaler.check_range(&mut grads, 1..3)?;
-    refused(scaler.check_range(&mut grads, 2..3), Status::BadState, "grads[2]");
-    refused(scaler.update(), Status::BadState, "gsc_scaler_update");
+    refused(scaler.check_range(&mut grads, 2..3), BadState, "grads[2]");
+    refused(scaler.update(), BadState, "gsc_scaler_update");
     scaler.check_range(&mut grads, 0..1)?;
-    refused(scaler.check(&mut grads), Status::BadState, "gsc_scaler_check");
+    refused(scaler.check(&mut grads), BadState, "gsc_scaler_check");
     scaler.discard(&mut grads)?;
     scaler.check(&mut grads)?;
     scaler.unscale(&mut grads)?;
@@ -109,7 +109,7 @@ fn what_is_refused_names_the_argument() -> Result<()> {
         (optimizer.load(&zeros), "buffer", ""),
         (ops::cast(&context, &[1f32], &mut short), "src", ""),
     ] {
-        let error = refused(result, Status::InvalidArgument, argument);
+        let error = refused(result, InvalidArgument, argument);
         let place = error.place();
         assert_eq!((place.argument.as_str(), place.field.as_str()), (argument, field), "{}", error);
     }

@@ -50,12 +50,12 @@ fn the_library_and_its_devices_are_known() -> Result<()> {
     assert!(gradscaler::build_info()?.contains("gradscaler"));
     let cpu = gradscaler::device_info(gradscaler::DeviceType::Cpu, 0)?;
     assert!(cpu.units > 0 && cpu.cpu_target.is_some() && !cpu.name.is_empty());
-    refused(gradscaler::device_info(gradscaler::DeviceType::Cpu, 1), Status::Unavailable, "device_index is 1");
+    refused(gradscaler::device_info(gradscaler::DeviceType::Cpu, 1), Unavailable, "device_index is 1");
     let context = Context::cpu()?;
     assert_eq!(context.device_index()?, 0);
     assert_eq!(context.cpu_target()?, cpu.cpu_target.unwrap());
     if gradscaler::device_count(gradscaler::DeviceType::Cuda)? == 0 {
-        refused(Context::cuda(0), Status::Unavailable, "CUDA");
+        refused(Context::cuda(0), Unavailable, "CUDA");
     }
     Ok(())
 }
@@ -81,10 +81,10 @@ fn handles_of_vulkan_reach_the_library() {
         Context::new(unsafe { ContextOptions::default().vulkan_device(device) })
     };
     if gradscaler::build_info().unwrap().contains("Vulkan: no") {
-        refused(make(1 << 40), Status::Unavailable, "built without Vulkan");
+        refused(make(1 << 40), Unavailable, "built without Vulkan");
     } else {
-        refused(make(0), Status::InvalidArgument, "the field instance, which is NULL");
-        refused(make(1 << 40), Status::Unavailable, "was not found: the Vulkan instance");
+        refused(make(0), InvalidArgument, "the field instance, which is NULL");
+        refused(make(1 << 40), Unavailable, "was not found: the Vulkan instance");
         assert_eq!(ASKED.load(Ordering::Relaxed), 1 << 40);
     }
 }
@@ -123,7 +123,7 @@ fn every_function_of_the_table_is_called() {
 #[cfg(not(feature = "link"))]
 fn another_library_cannot_be_chosen_later() {
     Context::cpu().unwrap();
-    refused(gradscaler::load("/nowhere/libgradscaler.so.1"), Status::Unavailable, "/nowhere/libgradscaler.so.1");
+    refused(gradscaler::load("/nowhere/libgradscaler.so.1"), Unavailable, "/nowhere/libgradscaler.so.1");
     // The same file again is no other library.
     if let Some(path) = std::env::var_os("GRADSCALER_LIBRARY") {
         gradscaler::load(path).unwrap();

@@ -10,6 +10,7 @@ mod threads;
 #[cfg(feature = "half")]
 mod with_half;
 
+use gradscaler::Status::{BadState, Callback, InvalidArgument, ScaleFloor, Unavailable, Unsupported};
 use gradscaler::{
     ops, Context, ContextOptions, DType, Error, FloorAction, GradScaler, Lists, LogLevel, Norm, Optimizer,
     OptimizerOptions, Preset, Result, ScalerOptions, ScalerState, StateFormat, Status, Steps, Tensor, TensorList,

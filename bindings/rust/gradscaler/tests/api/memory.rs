@@ -50,11 +50,11 @@ fn several_buffers_are_written_at_once() -> Result<()> {
 fn other_types_and_indices_are_refused() {
     let context = Context::cpu().unwrap();
     let mut list = TensorList::new(&context, [Tensor::fp16(vec![0; 2])]).unwrap();
-    refused(list.get::<f32>(0), Status::InvalidArgument, "Fp16, not Fp32");
-    refused(list.get_mut::<f64>(0), Status::InvalidArgument, "Fp16, not Fp64");
-    refused(list.bits_mut(1), Status::InvalidArgument, "index is 1, but the list has 1 tensors");
+    refused(list.get::<f32>(0), InvalidArgument, "Fp16, not Fp32");
+    refused(list.get_mut::<f64>(0), InvalidArgument, "Fp16, not Fp64");
+    refused(list.bits_mut(1), InvalidArgument, "index is 1, but the list has 1 tensors");
     let floats = super::list(&context, 2);
-    refused(floats.bits(0), Status::InvalidArgument, "Fp32, not of 16 bits");
+    refused(floats.bits(0), InvalidArgument, "Fp32, not of 16 bits");
 }
 
 #[test]
@@ -62,11 +62,11 @@ fn an_address_is_host_memory_in_a_list_of_the_cpu_only() {
     let context = Context::cpu().unwrap();
     let mut memory = [1f32, 2.0];
     let tensor = unsafe { Tensor::from_raw_parts(memory.as_mut_ptr().cast(), 2, DType::Fp32) };
-    refused(tensor.as_slice::<f32>(), Status::Unsupported, "address");
+    refused(tensor.as_slice::<f32>(), Unsupported, "address");
     let list = TensorList::new(&context, [tensor]).unwrap();
     assert_eq!(list.get::<f32>(0).unwrap(), [1.0, 2.0]);
     let null = unsafe { Tensor::from_raw_parts(std::ptr::null_mut(), 2, DType::Fp32) };
-    refused(TensorList::new(&context, [null]), Status::InvalidArgument, "tensors[0]");
+    refused(TensorList::new(&context, [null]), InvalidArgument, "tensors[0]");
 }
 
 #[test]
@@ -77,11 +77,11 @@ fn buffers_are_replaced_by_others_of_the_same_kind() -> Result<()> {
     optimizer.step()?;
     assert_eq!(optimizer.params().get::<f32>(0)?, [-5.0; 2]);
     let set = |optimizer: &mut Optimizer<'static>, tensor| optimizer.grads_mut().set_tensors([tensor]);
-    refused(set(&mut optimizer, Tensor::from(vec![0f32; 3])), Status::InvalidArgument, "tensors[0]");
-    refused(set(&mut optimizer, Tensor::fp16(vec![0; 2])), Status::InvalidArgument, "tensors[0]");
+    refused(set(&mut optimizer, Tensor::from(vec![0f32; 3])), InvalidArgument, "tensors[0]");
+    refused(set(&mut optimizer, Tensor::fp16(vec![0; 2])), InvalidArgument, "tensors[0]");
     let mut scaler = scaler(&context);
     scaler.check(&mut optimizer)?;
-    refused(set(&mut optimizer, Tensor::from(vec![0f32; 2])), Status::BadState, "update");
+    refused(set(&mut optimizer, Tensor::from(vec![0f32; 2])), BadState, "update");
     assert_eq!(optimizer.grads().get::<f32>(0)?, [5.0; 2]);
     Ok(())
 }
@@ -110,9 +110,9 @@ fn names_are_in_messages() {
     let mut bits = vec![0u16; 3];
     let bytes = bits.as_mut_ptr().cast::<u8>().wrapping_add(1);
     let odd = unsafe { Tensor::from_raw_parts(bytes.cast(), 1, DType::Fp16) }.named("layer1.bias");
-    refused(TensorList::new(&context, [odd]), Status::InvalidArgument, "layer1.bias");
+    refused(TensorList::new(&context, [odd]), InvalidArgument, "layer1.bias");
     let zero = Tensor::from(vec![0f32; 1]).named("a\0b");
-    refused(TensorList::new(&context, [zero]), Status::InvalidArgument, "tensors[0]: the name has a zero byte");
+    refused(TensorList::new(&context, [zero]), InvalidArgument, "tensors[0]: the name has a zero byte");
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn optimizers_are_saved_and_restored() -> Result<()> {
     assert!(exp_avg.get::<f32>(0)?[0] > 0.19);
     second.state_mut(0)?.get_mut::<f32>(0)?[1] = 7.0;
     assert_eq!(second.state(0)?.get::<f32>(0)?[1], 7.0);
-    refused(second.load(&[0; 100]), Status::InvalidArgument, "");
+    refused(second.load(&[0; 100]), InvalidArgument, "");
     Ok(())
 }
 
@@ -110,7 +110,7 @@ fn weights_are_averaged() -> Result<()> {
     optimizer.set_evaluating(true)?;
     assert_eq!(optimizer.evaluating()?, 1);
     assert_eq!(optimizer.params().get::<f32>(0)?, [-0.5]); // the mean of 0 and -1
-    refused(optimizer.step(), Status::BadState, "optimizer");
+    refused(optimizer.step(), BadState, "optimizer");
     optimizer.set_evaluating(false)?;
     assert_eq!(optimizer.params().get::<f32>(0)?, [-0.75]);
     Ok(())
@@ -151,7 +151,7 @@ fn groups_have_hyper_parameters_of_their_own() -> Result<()> {
     assert_eq!((weights(0), weights(1)), (0.875, 0.75));
     #[allow(clippy::reversed_empty_ranges)]
     let reversed = optimizer.add_group(2..1, &OptimizerOptions::sgd());
-    refused(reversed, Status::InvalidArgument, "count");
+    refused(reversed, InvalidArgument, "count");
     Ok(())
 }
 
@@ -166,11 +166,11 @@ fn a_scalers_state_is_the_librarys_struct() -> Result<()> {
     let mut second = GradScaler::new(&context, ScalerOptions::default())?;
     second.set_state(&ScalerState::from_bytes(&bytes)?)?;
     assert_eq!((second.scale()?, second.state()?.skipped), (512.0, 1));
-    refused(ScalerState::from_bytes(&bytes[1..]), Status::InvalidArgument, "72");
+    refused(ScalerState::from_bytes(&bytes[1..]), InvalidArgument, "72");
     for foreign in [0, 4] {
         let mut bytes = bytes.clone(); // of another size, of another format
         bytes[foreign] ^= 1;
-        refused(ScalerState::from_bytes(&bytes), Status::InvalidArgument, "not the state");
+        refused(ScalerState::from_bytes(&bytes), InvalidArgument, "not the state");
     }
     Ok(())
 }

@@ -56,7 +56,7 @@ fn a_list_that_has_moved_on_during_an_iteration() {
             let mut second = scaler(&context);
             for _ in 0..10 {
                 if let Err(error) = second.check(&mut grads) {
-                    assert_eq!(error.status(), Status::BadState, "{}", error);
+                    assert_eq!(error.status(), BadState, "{}", error);
                 } else {
                     second.update().unwrap();
                 }
@@ -64,7 +64,7 @@ fn a_list_that_has_moved_on_during_an_iteration() {
             grads
         });
         while let Err(error) = first.update() {
-            assert_eq!(error.status(), Status::BadState, "{}", error);
+            assert_eq!(error.status(), BadState, "{}", error);
         }
         let mut grads = other.join().unwrap();
         first.check(&mut grads).unwrap();
@@ -100,7 +100,7 @@ fn a_step_of_its_own_beside_the_update_of_its_gradients() -> Result<()> {
     let results = std::mem::take(&mut *results.lock().unwrap());
     assert_eq!(results.len(), 2);
     for result in results {
-        refused(result, Status::BadState, "in use by a call");
+        refused(result, BadState, "in use by a call");
     }
     slot.lock().unwrap().as_mut().unwrap().step()?;
     Ok(())
@@ -112,7 +112,7 @@ fn steps_in_slices() -> Result<()> {
     let mut scaler = scaler(&context);
     let mut optimizer = sgd(&context, 8);
     assert!(scaler.step_slice(&mut optimizer, 1)? > 0);
-    refused(scaler.update(), Status::BadState, "slices");
+    refused(scaler.update(), BadState, "slices");
     assert_eq!(scaler.step_slice(&mut optimizer, 1 << 20)?, 0);
     scaler.update()?;
     let (host, device) = context.memory()?;

@@ -18,6 +18,6 @@ fn halves_are_elements() -> Result<()> {
     let mut optimizer = Optimizer::new(OptimizerOptions::sgd().lr(0.5), lists)?;
     optimizer.step()?;
     assert_eq!(optimizer.model_copy().unwrap().get::<bf16>(0)?, [bf16::from_f32(-0.5); 3]);
-    refused(optimizer.grads().get::<bf16>(0), Status::InvalidArgument, "Fp16, not Bf16");
+    refused(optimizer.grads().get::<bf16>(0), InvalidArgument, "Fp16, not Bf16");
     Ok(())
 }

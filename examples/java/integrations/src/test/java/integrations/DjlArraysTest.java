@@ -23,15 +23,23 @@ import io.github.gradscaler.OptimizerOptions;
 import io.github.gradscaler.ScalerOptions;
 import io.github.gradscaler.Tensor;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /** DJL's memory is used in place, what would be misread is refused, and the optimizer skips as a whole. */
 class DjlArraysTest {
-  private static void refused(String part, NDArray array) {
-    final IllegalArgumentException e =
-        assertThrows(IllegalArgumentException.class, () -> DjlArrays.tensor(array));
+  private static void refused(Class<? extends Exception> type, String part, Executable call) {
+    final Exception e = assertThrows(type, call);
     assertTrue(e.getMessage().contains(part), e.getMessage());
+  }
+
+  private static void refused(String part, NDArray array) {
+    refused(IllegalArgumentException.class, part, () -> DjlArrays.tensor(array));
+  }
+
+  private static ScaledOptimizer forOneParameter(Context context) {
+    return ScaledOptimizer.builder(context, OptimizerOptions.sgd(), new ScalerOptions(), 1).build();
   }
 
   @Test
@@ -101,14 +109,11 @@ class DjlArraysTest {
 
   @Test
   void aStepBeforeTheFirstBackwardPassIsRefused() {
-    try (Context context = Context.cpu(1);
-        ScaledOptimizer optimizer =
-            ScaledOptimizer.builder(context, OptimizerOptions.sgd(), new ScalerOptions(), 1).build();
+    try (Context context = Context.cpu(1); ScaledOptimizer optimizer = forOneParameter(context);
         NDManager manager = NDManager.newBaseManager("PyTorch")) {
       final NDArray a = manager.ones(new Shape(2));
       a.setRequiresGradient(true);
-      final IllegalStateException e = assertThrows(IllegalStateException.class, () -> optimizer.update("a", a, a));
-      assertTrue(e.getMessage().contains("no backward pass"), e.getMessage());
+      refused(IllegalStateException.class, "no backward pass", () -> optimizer.update("a", a, a));
     }
   }
 
@@ -123,9 +128,7 @@ class DjlArraysTest {
 
   @Test
   void aWrongNumberOfParametersIsRefused() {
-    try (Context context = Context.cpu(1);
-        ScaledOptimizer optimizer =
-            ScaledOptimizer.builder(context, OptimizerOptions.sgd(), new ScalerOptions(), 1).build();
+    try (Context context = Context.cpu(1); ScaledOptimizer optimizer = forOneParameter(context);
         NDManager manager = NDManager.newBaseManager("PyTorch")) {
       final NDArray a = manager.ones(new Shape(2));
       final NDArray b = manager.ones(new Shape(2));
@@ -134,8 +137,8 @@ class DjlArraysTest {
         collector.backward(a.sum());
       }
       optimizer.update("a", a, a);
-      final IllegalStateException e = assertThrows(IllegalStateException.class, () -> optimizer.update("b", b, b));
-      assertTrue(e.getMessage().contains("b is on a second device, or a parameter more than the 1"), e.getMessage());
+      refused(IllegalStateException.class, "b is on a second device, or a parameter more than the 1",
+          () -> optimizer.update("b", b, b));
     }
   }
 }

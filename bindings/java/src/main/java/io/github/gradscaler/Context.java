@@ -146,7 +146,7 @@ public final class Context implements AutoCloseable {
     }
   }
 
-  /** Closes the device after the calls that other threads have in progress. Does nothing the second time. */
+  /** Closes it after the calls in progress on other threads. Does nothing the second time. */
   @Override
   public void close() {
     final NativeContext was = handle;

@@ -240,7 +240,7 @@ public final class GradScaler implements AutoCloseable {
     }
   }
 
-  /** Destroys the scaler, after the calls that other threads have in progress. Does nothing the second time. */
+  /** Destroys it after the calls in progress on other threads. Does nothing the second time. */
   @Override
   public void close() {
     final NativeScaler was = handle;

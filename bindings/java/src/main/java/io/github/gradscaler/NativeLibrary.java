@@ -23,6 +23,7 @@ final class NativeLibrary {
   static final Cleaner CLEANER = Cleaner.create();
 
   private static final String NAME = "gradscaler_jni";
+  private static final String FILE = System.mapLibraryName(NAME);
 
   private NativeLibrary() {}
 
@@ -43,13 +44,13 @@ final class NativeLibrary {
     }
     File file = new File(value).getAbsoluteFile();
     if (file.isDirectory()) {
-      file = new File(file, System.mapLibraryName(NAME));
+      file = new File(file, FILE);
     }
     return loadFile(file.getPath(), "system property " + PROPERTY, tried);
   }
 
   private static boolean loadFromResource(List<String> tried) {
-    final String resource = "io/github/gradscaler/natives/" + Platform.current() + "/" + System.mapLibraryName(NAME);
+    final String resource = "io/github/gradscaler/natives/" + Platform.current() + "/" + FILE;
     final ClassLoader loader = NativeLibrary.class.getClassLoader();
     try (InputStream in =
         loader == null ? ClassLoader.getSystemResourceAsStream(resource) : loader.getResourceAsStream(resource)) {
@@ -61,7 +62,7 @@ final class NativeLibrary {
         return false;
       }
       final Path folder = Files.createTempDirectory("gradscaler");
-      final Path file = folder.resolve(System.mapLibraryName(NAME));
+      final Path file = folder.resolve(FILE);
       try {
         Files.copy(in, file, StandardCopyOption.REPLACE_EXISTING);
         return loadFile(file.toString(), "resource " + resource, tried);
@@ -84,7 +85,7 @@ final class NativeLibrary {
     } catch (UnsatisfiedLinkError e) {
       for (String folder : System.getProperty("java.library.path", "").split(File.pathSeparator)) {
         if (!folder.isEmpty()) {
-          tried.add("java.library.path: " + new File(folder, System.mapLibraryName(NAME)));
+          tried.add("java.library.path: " + new File(folder, FILE));
         }
       }
       tried.add("System.loadLibrary: " + e.getMessage());

@@ -194,7 +194,7 @@ public final class Optimizer implements AutoCloseable {
     }
   }
 
-  /** Destroys the optimizer, after the calls that other threads have in progress. Does nothing the second time. */
+  /** Destroys it after the calls in progress on other threads. Does nothing the second time. */
   @Override
   public void close() {
     final NativeOptimizer was = handle;

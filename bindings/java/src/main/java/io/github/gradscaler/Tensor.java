@@ -45,7 +45,7 @@ public final class Tensor extends SegmentTensors {
       throw new InvalidArgumentException(
           "buffer has " + buffer.remaining() + " bytes, which is no multiple of the " + dtype.size() + " of " + dtype);
     }
-    return make(buffer, buffer.order(), 1, buffer.remaining() / dtype.size(), dtype);
+    return make(buffer, buffer.order(), 1, dtype);
   }
 
   /** The shorts that remain in a direct buffer, as {@link DType#FP16} or {@link DType#BF16}. */
@@ -54,19 +54,17 @@ public final class Tensor extends SegmentTensors {
     if (Check.notNull(dtype, "dtype").size() != Short.BYTES) {
       throw new InvalidArgumentException("dtype is " + dtype + ", whose elements are no shorts");
     }
-    return make(buffer, buffer.order(), Short.BYTES, buffer.remaining(), dtype);
+    return make(buffer, buffer.order(), Short.BYTES, dtype);
   }
 
   /** The floats that remain in a direct buffer, as FP32. */
   public static Tensor of(FloatBuffer buffer) {
-    Check.notNull(buffer, "buffer");
-    return make(buffer, buffer.order(), Float.BYTES, buffer.remaining(), DType.FP32);
+    return make(Check.notNull(buffer, "buffer"), buffer.order(), Float.BYTES, DType.FP32);
   }
 
   /** The doubles that remain in a direct buffer, as FP64. */
   public static Tensor of(DoubleBuffer buffer) {
-    Check.notNull(buffer, "buffer");
-    return make(buffer, buffer.order(), Double.BYTES, buffer.remaining(), DType.FP64);
+    return make(Check.notNull(buffer, "buffer"), buffer.order(), Double.BYTES, DType.FP64);
   }
 
   /**
@@ -110,8 +108,9 @@ public final class Tensor extends SegmentTensors {
     return of(from.getData(), from.getCount(), DType.of(from.getDtype()), owner);
   }
 
-  private static Tensor make(Buffer buffer, ByteOrder order, int elementBytes, long count, DType dtype) {
+  private static Tensor make(Buffer buffer, ByteOrder order, int elementBytes, DType dtype) {
     final long address = Memory.address(buffer, order, elementBytes, "buffer");
+    final long count = (long) buffer.remaining() * elementBytes / dtype.size();
     if (count == 0 && buffer.capacity() > 0) {
       // Filled with put() and not rewound: an optimizer would step on nothing, without a word.
       throw new InvalidArgumentException("buffer has no elements between its position, " + buffer.position()
@@ -246,8 +245,9 @@ public final class Tensor extends SegmentTensors {
     final NativeTensorArray array = new NativeTensorArray(tensors.length);
     try {
       for (int i = 0; i < tensors.length; i++) {
-        final Tensor tensor = Check.notNull(tensors[i], what + "[" + i + "]");
-        tensor.requireUsable(what + "[" + i + "]");
+        final String name = what + "[" + i + "]";
+        final Tensor tensor = Check.notNull(tensors[i], name);
+        tensor.requireUsable(name);
         array.add(tensor.address, tensor.count, tensor.dtype.code(), tensor.name);
         if (tensor.scales != null) {
           array.setScales(tensor.scaleAddress());

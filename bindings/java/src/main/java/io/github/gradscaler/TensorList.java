@@ -118,7 +118,7 @@ public final class TensorList implements AutoCloseable {
     return handle == null ? "TensorList(closed)" : "TensorList(" + owners.count() + " tensors)";
   }
 
-  /** Closes the list after the calls that other threads have in progress. Does nothing the second time. */
+  /** Closes it after the calls in progress on other threads. Does nothing the second time. */
   @Override
   public void close() {
     final NativeTensorList was = handle;
