@@ -122,11 +122,10 @@ void absent(benchmark::State &state, const Point &point, const Shapes &shapes, c
 }  // namespace
 
 void add_models() {
-  const std::vector<std::pair<std::string, Shapes>> models = {{"1000x1024", Shapes(1000, 1024)},
-                                                              {"1000x64", Shapes(1000, 64)},
-                                                              {"10000x64", Shapes(10000, 64)},
-                                                              {"resnet50", resnet50()},
-                                                              {"gpt2_124m", gpt2_124m()}};
+  const std::pair<std::string, Shapes> models[] = {
+      {"1000x1024", Shapes(1000, 1024)}, {"1000x64", Shapes(1000, 64)}, {"10000x64", Shapes(10000, 64)},
+      {"resnet50", resnet50()},          {"gpt2_124m", gpt2_124m()},
+  };
   for (const auto &[name, shapes] : models) {
     for (const Layout &layout : {kFp32, kFp16Master}) {
       const std::string suffix = name + "/" + layout.name;

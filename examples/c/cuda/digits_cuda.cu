@@ -94,7 +94,11 @@ __global__ void backward_input(const __half *delta, const __half *w, const __hal
   dx[i] = __float2half_rn(__half2float(x[i]) > 0.0F ? sum : 0.0F);
 }
 
-int blocks(int count) { return (count + kThreads - 1) / kThreads; }
+/// Runs a kernel with a thread for each of `count` results.
+template <typename... Parameters, typename... Arguments>
+void launch(void (*kernel)(Parameters...), int count, cudaStream_t stream, Arguments... arguments) {
+  kernel<<<(count + kThreads - 1) / kThreads, kThreads, 0, stream>>>(arguments...);
+}
 
 struct Network {
   // Matrix and bias of each layer: fp32 masters, the fp16 weights that are computed with, and their gradients.
@@ -120,20 +124,18 @@ struct Network {
   }
 
   void run_forward(int rows, cudaStream_t stream) const {
-    forward<<<blocks(rows * kHidden), kThreads, 0, stream>>>(input, weights[0], weights[1], hidden, rows, kInput,
-                                                             kHidden, true);
-    forward<<<blocks(rows * kClasses), kThreads, 0, stream>>>(hidden, weights[2], weights[3], logits, rows, kHidden,
-                                                              kClasses, false);
+    launch(forward, rows * kHidden, stream, input, weights[0], weights[1], hidden, rows, kInput, kHidden, true);
+    launch(forward, rows * kClasses, stream, hidden, weights[2], weights[3], logits, rows, kHidden, kClasses, false);
   }
 
   void run_backward(int rows, const float *scale, cudaStream_t stream) const {
-    loss_gradient<<<blocks(rows), kThreads, 0, stream>>>(logits, labels, logits_delta, rows, scale);
-    backward_weights<<<blocks((kHidden + 1) * kClasses), kThreads, 0, stream>>>(hidden, logits_delta, grads[2],
-                                                                                grads[3], rows, kHidden, kClasses);
-    backward_input<<<blocks(rows * kHidden), kThreads, 0, stream>>>(logits_delta, weights[2], hidden, hidden_delta,
-                                                                    rows, kHidden, kClasses);
-    backward_weights<<<blocks((kInput + 1) * kHidden), kThreads, 0, stream>>>(input, hidden_delta, grads[0], grads[1],
-                                                                              rows, kInput, kHidden);
+    launch(loss_gradient, rows, stream, logits, labels, logits_delta, rows, scale);
+    launch(backward_weights, (kHidden + 1) * kClasses, stream, hidden, logits_delta, grads[2], grads[3], rows, kHidden,
+           kClasses);
+    launch(backward_input, rows * kHidden, stream, logits_delta, weights[2], hidden, hidden_delta, rows, kHidden,
+           kClasses);
+    launch(backward_weights, (kInput + 1) * kHidden, stream, input, hidden_delta, grads[0], grads[1], rows, kInput,
+           kHidden);
   }
 
   void set_batch(const float *pixels, const int *batch_labels, int rows, cudaStream_t stream) const {
