@@ -70,11 +70,11 @@ namespace Gradscaler
       }
       if (scalar.kind != kind)
       {
-        throw new InvalidArgumentException(name + " is a device scalar of kind " + scalar.kind + ", not " + kind);
+        throw new InvalidArgumentException($"{name} is a device scalar of kind {scalar.kind}, not {kind}");
       }
       if (scalar.count < count)
       {
-        throw new InvalidArgumentException(name + " has room for " + scalar.count + " elements, needs " + count);
+        throw new InvalidArgumentException($"{name} has room for {scalar.count} elements, needs {count}");
       }
       return scalar.address;
     }

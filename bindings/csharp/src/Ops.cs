@@ -73,7 +73,7 @@ namespace Gradscaler
     {
       if (device == DeviceType.Vulkan)
       {
-        throw new InvalidArgumentException(what + " is host memory, but the context is a Vulkan device: use Tensor.At");
+        throw new InvalidArgumentException($"{what} is host memory, but the context is a Vulkan device: use Tensor.At");
       }
       return handle;
     }
@@ -111,8 +111,8 @@ namespace Gradscaler
     {
       if (Tensor.SizeOf(dtype) != Tensor.ElementSize<T>())
       {
-        throw new InvalidArgumentException(name + " has elements of " + Tensor.ElementSize<T>() + " bytes, " + dtype
-                                           + " has " + Tensor.SizeOf(dtype));
+        throw new InvalidArgumentException(
+            $"{name} has elements of {Tensor.ElementSize<T>()} bytes, {dtype} has {Tensor.SizeOf(dtype)}");
       }
     }
   }

@@ -26,7 +26,7 @@ namespace Gradscaler
     {
       if (Check.NotNull(state, "state").Length > 4)
       {
-        throw new InvalidArgumentException("state has " + state.Length + " lists, no optimizer has more than 4 slots");
+        throw new InvalidArgumentException($"state has {state.Length} lists, no optimizer has more than 4 slots");
       }
       var slots = new NativeTensorList[4];
       for (int i = 0; i < state.Length; i++)

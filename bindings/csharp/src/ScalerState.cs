@@ -19,7 +19,7 @@ namespace Gradscaler
       int size = NativeCallsPINVOKE.StateSize();
       if (bytes.Length != size)
       {
-        throw new InvalidArgumentException("bytes has length " + bytes.Length + ", a state has " + size);
+        throw new InvalidArgumentException($"bytes has length {bytes.Length}, a state has {size}");
       }
       var state = new ScalerState();
       Marshal.Copy(bytes, 0, state.Handle.Address, size);

@@ -120,13 +120,13 @@ namespace Gradscaler
       int size = SizeOf(dtype);
       if (typeof(T) != typeof(byte) && !Holds<T>(dtype))
       {
-        throw new InvalidArgumentException("array is a " + typeof(T).Name + "[], which does not hold " + dtype
-                                           + ": convert it with Ops.Cast, or pass its bytes as a byte[]");
+        throw new InvalidArgumentException(
+            $"array is a {typeof(T).Name}[], which does not hold {dtype}: "
+            + "convert it with Ops.Cast, or pass its bytes as a byte[]");
       }
       if (bytes % size != 0)
       {
-        throw new InvalidArgumentException("array has " + bytes + " bytes, which is no multiple of the " + size + " of "
-                                           + dtype);
+        throw new InvalidArgumentException($"array has {bytes} bytes, which is no multiple of the {size} of {dtype}");
       }
       var pin = new Pin<T>(array);
       return new Tensor(pin.Address, bytes / size, dtype, null, pin);
@@ -137,7 +137,7 @@ namespace Gradscaler
     {
       if (count < 0)
       {
-        throw new InvalidArgumentException("count is " + count);
+        throw new InvalidArgumentException($"count is {count}");
       }
       // Doubles, because their array is aligned for every type.
       var pin = new Pin<double>(new double[((long)count * SizeOf(dtype) + 7) / 8]);
@@ -161,8 +161,9 @@ namespace Gradscaler
       DType wanted = DType == DType.Int8Softsign || DType == DType.Uint8Sqrt ? DType.Fp16 : DType.Fp8E8m0;
       if (scales != null && (scales.DType != wanted || scales.Count != ScaleCount(Count)))
       {
-        throw new InvalidArgumentException("scales has " + scales.Count + " elements of " + scales.DType + "; " + Count
-                                           + " codes have " + ScaleCount(Count) + " of " + wanted);
+        throw new InvalidArgumentException(
+            $"scales has {scales.Count} elements of {scales.DType}; "
+            + $"{Count} codes have {ScaleCount(Count)} of {wanted}");
       }
       return new Tensor(Address, Count, DType, Name, Owner, scales);
     }
@@ -175,11 +176,11 @@ namespace Gradscaler
     {
       if (first < 0 || count < 0 || first > Count - count)
       {
-        throw new InvalidArgumentException("elements " + first + " + " + count + " are outside of the " + Count);
+        throw new InvalidArgumentException($"elements {first} + {count} are outside of the {Count}");
       }
       if (Scales != null && first % ScaleBlock != 0)
       {
-        throw new InvalidArgumentException("element " + first + " is within a group of 32 with one scale");
+        throw new InvalidArgumentException($"element {first} is within a group of 32 with one scale");
       }
       return new Tensor(new IntPtr(Address.ToInt64() + first * SizeOf(DType)), count, DType, Name, Owner,
                         Scales == null ? null : Scales.Slice(first / ScaleBlock, ScaleCount(count)));
@@ -191,7 +192,7 @@ namespace Gradscaler
       Pin pin = Owner as Pin ?? throw new InvalidArgumentException("the tensor was not made of an array");
       if (!Holds<T>(DType))
       {
-        throw new InvalidArgumentException("the tensor is of " + DType + ", whose elements are no " + typeof(T).Name);
+        throw new InvalidArgumentException($"the tensor is of {DType}, whose elements are no {typeof(T).Name}");
       }
       int offset = (int)(Address.ToInt64() - pin.Address.ToInt64());
       return MemoryMarshal.Cast<byte, T>(pin.Bytes.Slice(offset, (int)Count * ElementSize<T>()));

@@ -94,12 +94,13 @@ namespace Gradscaler
       Tensor old = Owners[index];
       if (old.Count != tensor.Count || old.DType != tensor.DType)
       {
-        throw new InvalidArgumentException("tensors[" + index + "] has count " + tensor.Count + " and dtype "
-                                           + tensor.DType + ", the list has " + old.Count + " and " + old.DType);
+        throw new InvalidArgumentException(
+            $"tensors[{index}] has count {tensor.Count} and dtype {tensor.DType}, "
+            + $"the list has {old.Count} and {old.DType}");
       }
       if (old.ScaleAddress != tensor.ScaleAddress)
       {
-        throw new InvalidArgumentException("tensors[" + index + "] has other scales than the list: make a new list");
+        throw new InvalidArgumentException($"tensors[{index}] has other scales than the list: make a new list");
       }
     }
 

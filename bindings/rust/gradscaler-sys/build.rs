@@ -52,7 +52,7 @@ fn link() {
     println!("cargo:rustc-link-lib=dylib=gradscaler");
     println!("cargo:rerun-if-env-changed=GRADSCALER_LIB_DIR");
     if let Ok(folder) = env::var("GRADSCALER_LIB_DIR") {
-        println!("cargo:rustc-link-search=native={}", folder);
+        println!("cargo:rustc-link-search=native={folder}");
         return;
     }
     println!("cargo:rerun-if-env-changed=PKG_CONFIG_PATH");
@@ -61,7 +61,7 @@ fn link() {
         Ok(output) if output.status.success() => {
             let flags = String::from_utf8_lossy(&output.stdout).into_owned();
             for folder in flags.split_whitespace().filter_map(|flag| flag.strip_prefix("-L")) {
-                println!("cargo:rustc-link-search=native={}", folder);
+                println!("cargo:rustc-link-search=native={folder}");
             }
         }
         // The linker may know where it is.

@@ -30,8 +30,9 @@ namespace Integrations
       }
       if (buffer.AcceleratorType != AcceleratorType.CPU && buffer.AcceleratorType != AcceleratorType.Cuda)
       {
-        throw new ArgumentException("buffer belongs to an accelerator of type " + buffer.AcceleratorType
-                                    + ", whose memory has no address: use one of type CPU or Cuda");
+        throw new ArgumentException(
+            $"buffer belongs to an accelerator of type {buffer.AcceleratorType}, whose memory has no address: "
+            + "use one of type CPU or Cuda");
       }
       return Gradscaler.Tensor.At(buffer.NativePtr, buffer.Length, dtype, buffer);
     }

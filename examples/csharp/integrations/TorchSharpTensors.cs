@@ -16,8 +16,8 @@ namespace Integrations
     {
       if (source.device_type != TorchSharp.DeviceType.CPU)
       {
-        throw new ArgumentException("source is on " + source.device_type
-                                    + ", not on the CPU: use CudaTensor and Context.Cuda");
+        throw new ArgumentException(
+            $"source is on {source.device_type}, not on the CPU: use CudaTensor and Context.Cuda");
       }
       return Dense(source);
     }
@@ -27,8 +27,8 @@ namespace Integrations
     {
       if (source.device_type != TorchSharp.DeviceType.CUDA || source.device_index != deviceIndex)
       {
-        throw new ArgumentException("source is on " + source.device_type + ":" + source.device_index + ", not on CUDA:"
-                                    + deviceIndex);
+        throw new ArgumentException(
+            $"source is on {source.device_type}:{source.device_index}, not on CUDA:{deviceIndex}");
       }
       return Dense(source);
     }
@@ -45,7 +45,7 @@ namespace Integrations
         torch.Tensor grad = parameters[i].grad;
         if ((object)grad == null)
         {
-          throw new ArgumentException("parameters[" + i + "] has no gradient: run the backward pass before");
+          throw new ArgumentException($"parameters[{i}] has no gradient: run the backward pass before");
         }
         tensors[i] = grad.device_type == TorchSharp.DeviceType.CUDA ? CudaTensor(grad, grad.device_index) : Tensor(grad);
       }
@@ -70,8 +70,9 @@ namespace Integrations
         case torch.ScalarType.Float64:
           return At(source, source.storage<double>(), sizeof(double), DType.Fp64);
         default:
-          throw new ArgumentException("source is of type " + source.dtype + ", not of Float32 or Float64, the types of"
-                                      + " which TorchSharp tells the address");
+          throw new ArgumentException(
+              $"source is of type {source.dtype}, not of Float32 or Float64, "
+              + "the types of which TorchSharp tells the address");
       }
     }
 

@@ -82,5 +82,5 @@ pub use load::{load, LoadError, LIBRARY_NAME};
 #[cfg(feature = "link")]
 pub fn linked() -> Result<&'static gsc_api, LoadError> {
     load::from_table(unsafe { gsc_library_get_api(GSC_ABI_VERSION) })
-        .map_err(|reason| LoadError::new(format!("cannot use the gradscaler that is linked: {}", reason)))
+        .map_err(|reason| LoadError::new(format!("cannot use the gradscaler that is linked: {reason}")))
 }

@@ -54,7 +54,7 @@ pub fn load(path: Option<&Path>) -> Result<&'static gsc_api, LoadError> {
     for candidate in paths {
         match open(&candidate) {
             Ok(api) => return Ok(api),
-            Err(reason) => message += &format!("; tried {:?}: {}", candidate, reason),
+            Err(reason) => message += &format!("; tried {candidate:?}: {reason}"),
         }
     }
     if path.is_none() {

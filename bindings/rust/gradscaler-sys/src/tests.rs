@@ -18,8 +18,8 @@ include!(concat!(env!("GRADSCALER_GENERATED"), "/layout.rs"));
 #[test]
 fn what_cannot_be_loaded_is_named() {
     let error = load(Some(Path::new("/nowhere/libgradscaler.so.1"))).unwrap_err().to_string();
-    assert!(error.starts_with("cannot load gradscaler; tried \"/nowhere/libgradscaler.so.1\": "), "{}", error);
-    assert!(error.contains("No such file") || cfg!(not(target_os = "linux")), "{}", error);
+    assert!(error.starts_with("cannot load gradscaler; tried \"/nowhere/libgradscaler.so.1\": "), "{error}");
+    assert!(error.contains("No such file") || cfg!(not(target_os = "linux")), "{error}");
 }
 
 /// In a process of its own, whose environment is wrong.
@@ -29,7 +29,7 @@ fn without_a_path_the_environment_variable_is_named() {
     const WRONG: &str = "/nowhere/libgradscaler.so.1";
     if std::env::var("GRADSCALER_LIBRARY").as_deref() == Ok(WRONG) {
         if let Err(error) = load(None) {
-            println!("{}", error);
+            println!("{error}");
         }
         return;
     }
@@ -42,14 +42,14 @@ fn without_a_path_the_environment_variable_is_named() {
     if !said.contains("cannot load gradscaler") {
         return; // It is installed on this system.
     }
-    assert!(said.contains("; the environment variable GRADSCALER_LIBRARY can name the file"), "{}", said);
+    assert!(said.contains("; the environment variable GRADSCALER_LIBRARY can name the file"), "{said}");
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn another_library_is_refused() {
     let error = load(Some(Path::new("libc.so.6"))).unwrap_err().to_string();
-    assert!(error.ends_with("not gradscaler: it has no gsc_library_get_api"), "{}", error);
+    assert!(error.ends_with("not gradscaler: it has no gsc_library_get_api"), "{error}");
 }
 
 #[test]

@@ -253,7 +253,7 @@ impl Context {
         let mut target = 0;
         call!(self.context_get_cpu(&mut target, ptr::null_mut()))?;
         CpuTarget::try_from(target)
-            .map_err(|code| Error::new(Status::Internal, format!("the CPU target {} is unknown to this crate", code)))
+            .map_err(|code| Error::new(Status::Internal, format!("the CPU target {code} is unknown to this crate")))
     }
 
     /// The CPU threads that a call may use.
@@ -316,7 +316,7 @@ impl Context {
             DeviceType::Cpu => Ok(()),
             _ => Err(Error::new(
                 Status::Unsupported,
-                format!("{} works on host memory, but the context is a GPU; use gradscaler-sys", what),
+                format!("{what} works on host memory, but the context is a GPU; use gradscaler-sys"),
             )),
         }
     }

@@ -19,7 +19,7 @@ impl ScalerState {
     /// Reads what [`ScalerState::to_bytes`] wrote on a machine of the same byte order. The values are checked by
     /// [`GradScaler::set_state`](crate::GradScaler::set_state). Errors: `InvalidArgument` for other data.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        let refuse = |what: &str| Err(Error::new(Status::InvalidArgument, format!("bytes: {}", what)));
+        let refuse = |what: &str| Err(Error::new(Status::InvalidArgument, format!("bytes: {what}")));
         if bytes.len() != Self::SIZE {
             return refuse(&format!("a scaler's state has {}, these are {}", Self::SIZE, bytes.len()));
         }

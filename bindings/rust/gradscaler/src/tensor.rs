@@ -302,14 +302,14 @@ pub(crate) fn require_dtype(has: DType, wanted: DType) -> Result<()> {
     if has == wanted {
         return Ok(());
     }
-    Err(Error::new(Status::InvalidArgument, format!("the tensor is {:?}, not {:?}", has, wanted)))
+    Err(Error::new(Status::InvalidArgument, format!("the tensor is {has:?}, not {wanted:?}")))
 }
 
 pub(crate) fn require_bits(has: DType) -> Result<()> {
     if has.bytes() == 2 {
         return Ok(());
     }
-    Err(Error::new(Status::InvalidArgument, format!("the tensor is {:?}, not of 16 bits", has)))
+    Err(Error::new(Status::InvalidArgument, format!("the tensor is {has:?}, not of 16 bits")))
 }
 
 /// # Safety

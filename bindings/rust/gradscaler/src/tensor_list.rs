@@ -93,7 +93,7 @@ pub const EXPONENT_MIN: i32 = sys::GSC_EXPONENT_MIN;
 /// Refuses host memory on a GPU. An address the library judges itself.
 pub(crate) fn require_place(context: &Context, is_host: bool, what: fmt::Arguments<'_>) -> Result<()> {
     if is_host && context.require_cpu("").is_err() {
-        let message = format!("{} is host memory, but the context is a GPU: use from_raw_parts", what);
+        let message = format!("{what} is host memory, but the context is a GPU: use from_raw_parts");
         return Err(Error::new(Status::InvalidArgument, message));
     }
     Ok(())
@@ -106,10 +106,11 @@ impl<'a> TensorList<'a> {
         let tensors: Vec<Tensor<'a>> = tensors.into_iter().map(Into::into).collect();
         let mut names = Vec::with_capacity(tensors.len());
         for (i, tensor) in tensors.iter().enumerate() {
-            require_place(context, tensor.is_host(), format_args!("tensors[{}]", i))?;
-            let name = tensor.name().map(CString::new).transpose().map_err(|_| {
-                Error::new(Status::InvalidArgument, format!("tensors[{}]: the name has a zero byte", i))
-            })?;
+            require_place(context, tensor.is_host(), format_args!("tensors[{i}]"))?;
+            let name =
+                tensor.name().map(CString::new).transpose().map_err(|_| {
+                    Error::new(Status::InvalidArgument, format!("tensors[{i}]: the name has a zero byte"))
+                })?;
             names.push(name);
         }
         let names: Vec<*const c_char> =
@@ -184,9 +185,9 @@ impl<'a> TensorList<'a> {
     pub fn set_tensors<T: Into<Tensor<'a>>>(&mut self, tensors: impl IntoIterator<Item = T>) -> Result<()> {
         let tensors: Vec<Tensor<'a>> = tensors.into_iter().map(Into::into).collect();
         for (i, (new, old)) in tensors.iter().zip(&self.tensors).enumerate() {
-            require_place(&self.context, new.is_host(), format_args!("tensors[{}]", i))?;
+            require_place(&self.context, new.is_host(), format_args!("tensors[{i}]"))?;
             if (new.len(), new.dtype()) != (old.len(), old.dtype()) {
-                let message = format!("tensors[{}] is {:?}, but the list has {:?}", i, new, old);
+                let message = format!("tensors[{i}] is {new:?}, but the list has {old:?}");
                 return Err(Error::new(Status::InvalidArgument, message));
             }
         }
@@ -342,7 +343,7 @@ impl State<'_> {
         let call = self.context.api().tensor_list_get_tensor;
         self.context.judge(unsafe { call(self.list, index as i64, &mut tensor) })?;
         let dtype = DType::try_from(tensor.dtype)
-            .map_err(|code| Error::new(Status::Internal, format!("the dtype {} is unknown to this crate", code)))?;
+            .map_err(|code| Error::new(Status::Internal, format!("the dtype {code} is unknown to this crate")))?;
         Ok((dtype, tensor))
     }
 }

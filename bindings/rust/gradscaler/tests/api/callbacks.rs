@@ -88,7 +88,7 @@ fn messages_arrive_until_the_log_is_replaced() {
     let context = Context::new(ContextOptions::default().log(keep(&messages))).unwrap();
     drop(at_the_floor(&context));
     assert_eq!(messages.lock().unwrap().len(), 1);
-    assert!(messages.lock().unwrap()[0].contains("cannot be lowered"), "{:?}", messages);
+    assert!(messages.lock().unwrap()[0].contains("cannot be lowered"), "{messages:?}");
     context.set_log(None::<fn(LogLevel, &str)>);
     drop(at_the_floor(&context));
     assert_eq!(messages.lock().unwrap().len(), 1);

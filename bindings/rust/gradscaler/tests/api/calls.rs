@@ -5,7 +5,7 @@ use super::*;
 
 fn near(found: &[f32], expected: &[f32]) {
     let same = found.iter().zip(expected).all(|(a, b)| (a - b).abs() <= 1e-5 * b.abs());
-    assert!(same && found.len() == expected.len(), "{:?} instead of {:?}", found, expected);
+    assert!(same && found.len() == expected.len(), "{found:?} instead of {expected:?}");
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn what_is_refused_names_the_argument() -> Result<()> {
     ] {
         let error = refused(result, InvalidArgument, argument);
         let place = error.place();
-        assert_eq!((place.argument.as_str(), place.field.as_str()), (argument, field), "{}", error);
+        assert_eq!((place.argument.as_str(), place.field.as_str()), (argument, field), "{error}");
     }
     // Nothing has changed.
     assert_eq!(scaler.options()?, options);

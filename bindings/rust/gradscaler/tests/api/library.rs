@@ -114,7 +114,7 @@ fn every_function_of_the_table_is_called() {
         .collect();
     assert!(functions.len() > 70);
     let mut missing = functions;
-    missing.retain(|name| !code.contains(&format!(".{}", name)));
+    missing.retain(|name| !code.contains(&format!(".{name}")));
     missing.sort_unstable();
     assert_eq!(missing, NOT_CALLED);
 }

@@ -41,8 +41,8 @@ fn fill(optimizer: &mut Optimizer<'_>, value: f32) {
 }
 
 fn refused<T>(result: Result<T>, status: Status, says: &str) -> Error {
-    let error = result.err().unwrap_or_else(|| panic!("not refused: {}", says));
-    assert_eq!(error.status(), status, "{}", error);
-    assert!(error.message().contains(says), "{}", error);
+    let error = result.err().unwrap_or_else(|| panic!("not refused: {says}"));
+    assert_eq!(error.status(), status, "{error}");
+    assert!(error.message().contains(says), "{error}");
     error
 }

@@ -46,11 +46,11 @@ fn options_of_an_optimizer_arrive() -> Result<()> {
         let mut optimizer = Optimizer::new(options, (list(&context, 2), list(&context, 2)))?;
         let found = optimizer.options(0)?;
         // What was given is as it was; what was not has a default now, and can be given back.
-        let (given, all) = (format!("{:?}", options), format!("{:?}", found));
+        let (given, all) = (format!("{options:?}"), format!("{found:?}"));
         for field in given.trim_end_matches(" }").split(", ").filter(|field| !field.ends_with(": None")) {
-            assert!(all.contains(field), "{} in {}", field, all);
+            assert!(all.contains(field), "{field} in {all}");
         }
-        assert!(!all.contains(": None"), "{}", all);
+        assert!(!all.contains(": None"), "{all}");
         optimizer.set_options(0, &found)?;
         assert_eq!(optimizer.options(0)?, found);
     }
@@ -116,11 +116,15 @@ fn weights_are_averaged() -> Result<()> {
     Ok(())
 }
 
+fn of_two_tensors() -> Optimizer<'static> {
+    let context = Context::cpu().unwrap();
+    let two = || TensorList::new(&context, [vec![1f32; 1], vec![1f32; 1]]).unwrap();
+    Optimizer::new(OptimizerOptions::sgd().lr(1.0), (two(), two())).unwrap()
+}
+
 #[test]
 fn absent_tensors_keep_their_parameters_and_counts() -> Result<()> {
-    let context = Context::cpu()?;
-    let two = || TensorList::new(&context, [vec![1f32; 1], vec![1f32; 1]]).unwrap();
-    let mut optimizer = Optimizer::new(OptimizerOptions::sgd().lr(1.0), (two(), two()))?;
+    let mut optimizer = of_two_tensors();
     optimizer.grads_mut().set_present(&[true, false])?;
     optimizer.step()?;
     assert_eq!(optimizer.params().get::<f32>(0)?, [0.0]);
@@ -139,9 +143,7 @@ fn absent_tensors_keep_their_parameters_and_counts() -> Result<()> {
 
 #[test]
 fn groups_have_hyper_parameters_of_their_own() -> Result<()> {
-    let context = Context::cpu()?;
-    let two = || TensorList::new(&context, [vec![1f32; 1], vec![1f32; 1]]).unwrap();
-    let mut optimizer = Optimizer::new(OptimizerOptions::sgd().lr(1.0), (two(), two()))?;
+    let mut optimizer = of_two_tensors();
     let group = optimizer.add_group(1..2, &OptimizerOptions::sgd().lr(0.5))?;
     assert_eq!((group, optimizer.group_count()?), (1, 2));
     optimizer.set_lr(0, 0.25)?;

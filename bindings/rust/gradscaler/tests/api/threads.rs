@@ -56,7 +56,7 @@ fn a_list_that_has_moved_on_during_an_iteration() {
             let mut second = scaler(&context);
             for _ in 0..10 {
                 if let Err(error) = second.check(&mut grads) {
-                    assert_eq!(error.status(), BadState, "{}", error);
+                    assert_eq!(error.status(), BadState, "{error}");
                 } else {
                     second.update().unwrap();
                 }
@@ -64,7 +64,7 @@ fn a_list_that_has_moved_on_during_an_iteration() {
             grads
         });
         while let Err(error) = first.update() {
-            assert_eq!(error.status(), BadState, "{}", error);
+            assert_eq!(error.status(), BadState, "{error}");
         }
         let mut grads = other.join().unwrap();
         first.check(&mut grads).unwrap();
