@@ -34,6 +34,7 @@ void require(bool condition, const char *what) {
 }
 void require(VkResult result, const char *what) { require(result == VK_SUCCESS, what); }
 void require(cudaError_t error, const char *what) { require(error == cudaSuccess, what); }
+#define CALL(function, ...) require(function(__VA_ARGS__), #function)
 void require(gsc_status status) {
   if (status != GSC_OK) std::fprintf(stderr, "vulkan_memory: %s\n", gsc_error_get_message());
   require(status == GSC_OK, "step");
@@ -88,7 +89,7 @@ struct Device {
     of_device.pQueueCreateInfos = &of_queue;
     of_device.enabledExtensionCount = 2;
     of_device.ppEnabledExtensionNames = extensions;
-    require(vkCreateDevice(physical, &of_device, nullptr, &device), "vkCreateDevice");
+    CALL(vkCreateDevice, physical, &of_device, nullptr, &device);
     vkGetDeviceQueue(device, family, 0, &queue);
   }
 
@@ -101,7 +102,7 @@ struct Device {
     of_buffer.size = bytes;
     of_buffer.usage = VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
     VkBuffer buffer = nullptr;
-    require(vkCreateBuffer(device, &of_buffer, nullptr, &buffer), "vkCreateBuffer");
+    CALL(vkCreateBuffer, device, &of_buffer, nullptr, &buffer);
     VkMemoryRequirements needs{};
     vkGetBufferMemoryRequirements(device, buffer, &needs);
     VkPhysicalDeviceMemoryProperties types{};
@@ -118,8 +119,8 @@ struct Device {
     VkMemoryAllocateInfo allocation{VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, exported ? &exporting : nullptr};
     allocation.allocationSize = *allocated = needs.size;
     allocation.memoryTypeIndex = type;
-    require(vkAllocateMemory(device, &allocation, nullptr, memory), "vkAllocateMemory");
-    require(vkBindBufferMemory(device, buffer, *memory, 0), "vkBindBufferMemory");
+    CALL(vkAllocateMemory, device, &allocation, nullptr, memory);
+    CALL(vkBindBufferMemory, device, buffer, *memory, 0);
     return buffer;
   }
 
@@ -141,11 +142,11 @@ void *import_memory(const Device &vulkan, VkDeviceMemory memory, VkDeviceSize by
   require(vulkan.function<PFN_vkGetMemoryFdKHR>("vkGetMemoryFdKHR")(vulkan.device, &wanted, &handle.handle.fd),
           "vkGetMemoryFdKHR");
   cudaExternalMemory_t imported = nullptr;
-  require(cudaImportExternalMemory(&imported, &handle), "cudaImportExternalMemory");
+  CALL(cudaImportExternalMemory, &imported, &handle);
   cudaExternalMemoryBufferDesc whole{};
   whole.size = bytes;
   void *address = nullptr;
-  require(cudaExternalMemoryGetMappedBuffer(&address, imported, &whole), "cudaExternalMemoryGetMappedBuffer");
+  CALL(cudaExternalMemoryGetMappedBuffer, &address, imported, &whole);
   return address;
 }
 
@@ -156,7 +157,7 @@ VkSemaphore make_timeline(const Device &vulkan, cudaExternalSemaphore_t *importe
   type.semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE;
   const VkSemaphoreCreateInfo of_semaphore{VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, &type};
   VkSemaphore semaphore = nullptr;
-  require(vkCreateSemaphore(vulkan.device, &of_semaphore, nullptr, &semaphore), "vkCreateSemaphore");
+  CALL(vkCreateSemaphore, vulkan.device, &of_semaphore, nullptr, &semaphore);
   VkSemaphoreGetFdInfoKHR wanted{VK_STRUCTURE_TYPE_SEMAPHORE_GET_FD_INFO_KHR};
   wanted.semaphore = semaphore;
   wanted.handleType = VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT;
@@ -164,7 +165,7 @@ VkSemaphore make_timeline(const Device &vulkan, cudaExternalSemaphore_t *importe
   handle.type = cudaExternalSemaphoreHandleTypeTimelineSemaphoreFd;
   require(vulkan.function<PFN_vkGetSemaphoreFdKHR>("vkGetSemaphoreFdKHR")(vulkan.device, &wanted, &handle.handle.fd),
           "vkGetSemaphoreFdKHR");
-  require(cudaImportExternalSemaphore(imported, &handle), "cudaImportExternalSemaphore");
+  CALL(cudaImportExternalSemaphore, imported, &handle);
   return semaphore;
 }
 
@@ -227,7 +228,7 @@ int main() {
   VkCommandPoolCreateInfo of_pool{VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO};
   of_pool.queueFamilyIndex = vulkan.family;
   VkCommandPool pool = nullptr;
-  require(vkCreateCommandPool(vulkan.device, &of_pool, nullptr, &pool), "vkCreateCommandPool");
+  CALL(vkCreateCommandPool, vulkan.device, &of_pool, nullptr, &pool);
   uint64_t reached = 0;
   /// Runs what `record` records once the timeline has reached its last value, and makes it reach the next.
   const auto submit = [&](auto record) {
@@ -235,14 +236,14 @@ int main() {
     of_commands.commandPool = pool;
     of_commands.commandBufferCount = 1;
     VkCommandBuffer commands = nullptr;
-    require(vkAllocateCommandBuffers(vulkan.device, &of_commands, &commands), "vkAllocateCommandBuffers");
+    CALL(vkAllocateCommandBuffers, vulkan.device, &of_commands, &commands);
     VkCommandBufferBeginInfo begin{VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
     begin.flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
-    require(vkBeginCommandBuffer(commands, &begin), "vkBeginCommandBuffer");
+    CALL(vkBeginCommandBuffer, commands, &begin);
     if (reached > 0) hand_over(commands, shared, VK_QUEUE_FAMILY_EXTERNAL, vulkan.family);
     record(commands);
     hand_over(commands, shared, vulkan.family, VK_QUEUE_FAMILY_EXTERNAL);
-    require(vkEndCommandBuffer(commands), "vkEndCommandBuffer");
+    CALL(vkEndCommandBuffer, commands);
     const uint64_t after = reached, next = reached + 1;
     VkTimelineSemaphoreSubmitInfo values{VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO};
     values.waitSemaphoreValueCount = values.signalSemaphoreValueCount = 1;
@@ -254,7 +255,7 @@ int main() {
     submission.pWaitSemaphores = submission.pSignalSemaphores = &timeline;
     submission.pWaitDstStageMask = &stage;
     submission.pCommandBuffers = &commands;
-    require(vkQueueSubmit(vulkan.queue, 1, &submission, nullptr), "vkQueueSubmit");
+    CALL(vkQueueSubmit, vulkan.queue, 1, &submission, nullptr);
     reached = next;
   };
 
@@ -265,19 +266,19 @@ int main() {
     });
     cudaExternalSemaphoreWaitParams wait{};
     wait.params.fence.value = reached;
-    require(cudaWaitExternalSemaphoresAsync(&cuda_timeline, &wait, 1, stream), "cudaWaitExternalSemaphoresAsync");
+    CALL(cudaWaitExternalSemaphoresAsync, &cuda_timeline, &wait, 1, stream);
     require(gsc_scaler_step_and_update(scaler, sgd, stream));
     cudaExternalSemaphoreSignalParams signal{};
     signal.params.fence.value = ++reached;
-    require(cudaSignalExternalSemaphoresAsync(&cuda_timeline, &signal, 1, stream), "cudaSignalExternalSemaphoresAsync");
+    CALL(cudaSignalExternalSemaphoresAsync, &cuda_timeline, &signal, 1, stream);
   }
   submit([&](VkCommandBuffer commands) {
     const VkBufferCopy copy{0, 0, kBytes};
     vkCmdCopyBuffer(commands, shared, result, 1, &copy);
   });
-  require(vkQueueWaitIdle(vulkan.queue), "vkQueueWaitIdle");
+  CALL(vkQueueWaitIdle, vulkan.queue);
   void *mapped = nullptr;
-  require(vkMapMemory(vulkan.device, result_memory, 0, kBytes, 0, &mapped), "vkMapMemory");
+  CALL(vkMapMemory, vulkan.device, result_memory, 0, kBytes, 0, &mapped);
   VkDeviceSize right = 0;
   for (VkDeviceSize i = 0; i < kCount; ++i) right += static_cast<const float *>(mapped)[i] == kExpected ? 1 : 0;
   float scale = 0.0F;

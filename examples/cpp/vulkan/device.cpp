@@ -27,10 +27,10 @@ Device::Device() {
     require(made, "vkCreateInstance");
   }
   uint32_t count = 0;
-  require(vkEnumeratePhysicalDevices(instance, &count, nullptr), "vkEnumeratePhysicalDevices");
+  CALL(vkEnumeratePhysicalDevices, instance, &count, nullptr);
   if (count == 0) throw NoDevice("there is no device of Vulkan");
   std::vector<VkPhysicalDevice> devices(count);
-  require(vkEnumeratePhysicalDevices(instance, &count, devices.data()), "vkEnumeratePhysicalDevices");
+  CALL(vkEnumeratePhysicalDevices, instance, &count, devices.data());
   physical = devices[0];
   vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, nullptr);
   std::vector<VkQueueFamilyProperties> families(count);
@@ -60,17 +60,17 @@ Device::Device() {
   auto of_layout = make<VkPipelineLayoutCreateInfo>(VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO);
   of_layout.pushConstantRangeCount = 1;
   of_layout.pPushConstantRanges = &range;
-  require(vkCreatePipelineLayout(device, &of_layout, nullptr, &layout_), "vkCreatePipelineLayout");
+  CALL(vkCreatePipelineLayout, device, &of_layout, nullptr, &layout_);
   auto of_pool = make<VkCommandPoolCreateInfo>(VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO);
   of_pool.flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT;
   of_pool.queueFamilyIndex = family;
-  require(vkCreateCommandPool(device, &of_pool, nullptr, &pool_), "vkCreateCommandPool");
+  CALL(vkCreateCommandPool, device, &of_pool, nullptr, &pool_);
   auto of_commands = make<VkCommandBufferAllocateInfo>(VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO);
   of_commands.commandPool = pool_;
   of_commands.commandBufferCount = 1;
-  require(vkAllocateCommandBuffers(device, &of_commands, &commands_), "vkAllocateCommandBuffers");
+  CALL(vkAllocateCommandBuffers, device, &of_commands, &commands_);
   auto of_fence = make<VkFenceCreateInfo>(VK_STRUCTURE_TYPE_FENCE_CREATE_INFO);
-  require(vkCreateFence(device, &of_fence, nullptr, &fence_), "vkCreateFence");
+  CALL(vkCreateFence, device, &of_fence, nullptr, &fence_);
 }
 
 /// Null handles are ignored. If the constructor throws, the program ends.
@@ -89,7 +89,7 @@ void Device::make_memory() {
   auto of_buffer = make<VkBufferCreateInfo>(VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO);
   of_buffer.size = kBytes;
   of_buffer.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
-  require(vkCreateBuffer(device, &of_buffer, nullptr, &buffer_), "vkCreateBuffer");
+  CALL(vkCreateBuffer, device, &of_buffer, nullptr, &buffer_);
   VkMemoryRequirements needs{};
   vkGetBufferMemoryRequirements(device, buffer_, &needs);
   VkPhysicalDeviceMemoryProperties types{};
@@ -102,10 +102,10 @@ void Device::make_memory() {
   auto allocation = make<VkMemoryAllocateInfo>(VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, &with_address);
   allocation.allocationSize = needs.size;
   allocation.memoryTypeIndex = type;
-  require(vkAllocateMemory(device, &allocation, nullptr, &memory_), "vkAllocateMemory");
-  require(vkBindBufferMemory(device, buffer_, memory_, 0), "vkBindBufferMemory");
+  CALL(vkAllocateMemory, device, &allocation, nullptr, &memory_);
+  CALL(vkBindBufferMemory, device, buffer_, memory_, 0);
   void *mapped = nullptr;
-  require(vkMapMemory(device, memory_, 0, VK_WHOLE_SIZE, 0, &mapped), "vkMapMemory");
+  CALL(vkMapMemory, device, memory_, 0, VK_WHOLE_SIZE, 0, &mapped);
   mapped_ = static_cast<char *>(mapped);
   auto of_address = make<VkBufferDeviceAddressInfo>(VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO);
   of_address.buffer = buffer_;
@@ -124,7 +124,7 @@ VkPipeline Device::make_pipeline(std::span<const uint32_t> spirv) {
   of_module.codeSize = spirv.size_bytes();
   of_module.pCode = spirv.data();
   VkShaderModule module = nullptr;
-  require(vkCreateShaderModule(device, &of_module, nullptr, &module), "vkCreateShaderModule");
+  CALL(vkCreateShaderModule, device, &of_module, nullptr, &module);
   auto info = make<VkComputePipelineCreateInfo>(VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO);
   info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
   info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
@@ -148,15 +148,15 @@ void Device::dispatch(VkCommandBuffer commands, VkPipeline pipeline, uint32_t gr
 void Device::run(const std::function<void(VkCommandBuffer)> &record) {
   auto once = make<VkCommandBufferBeginInfo>(VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO);
   once.flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
-  require(vkBeginCommandBuffer(commands_, &once), "vkBeginCommandBuffer");
+  CALL(vkBeginCommandBuffer, commands_, &once);
   barrier(commands_);  // after the frame before
   record(commands_);
   barrier(commands_, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
-  require(vkEndCommandBuffer(commands_), "vkEndCommandBuffer");
+  CALL(vkEndCommandBuffer, commands_);
   auto submit = make<VkSubmitInfo>(VK_STRUCTURE_TYPE_SUBMIT_INFO);
   submit.commandBufferCount = 1;
   submit.pCommandBuffers = &commands_;
-  require(vkQueueSubmit(queue, 1, &submit, fence_), "vkQueueSubmit");
-  require(vkWaitForFences(device, 1, &fence_, VK_TRUE, UINT64_MAX), "vkWaitForFences");
-  require(vkResetFences(device, 1, &fence_), "vkResetFences");
+  CALL(vkQueueSubmit, queue, 1, &submit, fence_);
+  CALL(vkWaitForFences, device, 1, &fence_, VK_TRUE, UINT64_MAX);
+  CALL(vkResetFences, device, 1, &fence_);
 }

@@ -28,6 +28,7 @@ Struct make(VkStructureType type, void *next = nullptr) {
 
 /// Throws a sentence that names the call.
 void require(VkResult result, const char *call);
+#define CALL(function, ...) require(function(__VA_ARGS__), #function)
 
 /// Numbers on the device, by both of their addresses. The memory is coherent, and freed with the device.
 template <typename Number>
