@@ -57,5 +57,5 @@ gsc_tensor tensor_of(float *values, int64_t count) {
 }
 
 void tensor_cast(const device *d, gsc_tensor src, gsc_tensor dst) {
-  require(d, d->api->ops_cast(d->context, &src, &dst, 1, NULL), "cast");
+  CALL(d, ops_cast(d->context, &src, &dst, 1, NULL), "cast");
 }

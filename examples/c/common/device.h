@@ -19,6 +19,8 @@ void device_close(device *d);
 
 /** Ends the program with the library's message unless status is GSC_OK. `what` names the attempt. */
 void require(const device *d, gsc_status status, const char *what);
+/** The same of a call of the library's function table. */
+#define CALL(d, call, what) require(d, (d)->api->call, what)
 
 /** Zeroed memory, or the end of the program. */
 void *allocate(size_t count, size_t size);

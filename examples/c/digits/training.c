@@ -16,7 +16,6 @@ const char *const arm_names[ARM_COUNT] = {"fp32", "fp16, no scaling", "fp16 + Gr
 
 /* A network and what the library needs to train it. */
 typedef struct trainer {
-  const gsc_api *gsc;
   const device *device;
   mlp network;
   /* fp32 master weights; in the fp32 arm the network's own. */
@@ -30,8 +29,7 @@ typedef struct trainer {
 
 static gsc_tensor_list *make_list(trainer *t, const gsc_tensor *tensors) {
   gsc_tensor_list *list = NULL;
-  require(t->device, t->gsc->tensor_list_create(t->device->context, tensors, MLP_TENSORS, mlp_tensor_names, &list),
-          "tensor list");
+  CALL(t->device, tensor_list_create(t->device->context, tensors, MLP_TENSORS, mlp_tensor_names, &list), "tensor list");
   return list;
 }
 
@@ -45,12 +43,10 @@ static void make_weights(trainer *t, uint64_t seed) {
 }
 
 static void trainer_create(trainer *t, const device *d, const run_settings *settings) {
-  const gsc_api *gsc = d->api;
   gsc_context *context = d->context;
   gsc_optimizer_options adamw;
   gsc_scaler_options policy;
   memset(t, 0, sizeof *t);
-  t->gsc = gsc;
   t->device = d;
   mlp_create(&t->network, d, settings->arm == ARM_FP32 ? GSC_FP32 : GSC_FP16, BATCH_ROWS);
   make_weights(t, settings->seed);
@@ -60,25 +56,25 @@ static void trainer_create(trainer *t, const device *d, const run_settings *sett
   /* The optimizer writes the 16-bit weights of the next forward pass in the same pass that updates the master weights. */
   if (settings->arm != ARM_FP32) t->model_copy = make_list(t, t->network.weights);
 
-  require(d, gsc->optimizer_options_init(&adamw, sizeof adamw, GSC_ADAMW), "optimizer options");
+  CALL(d, optimizer_options_init(&adamw, sizeof adamw, GSC_ADAMW), "optimizer options");
   adamw.lr = LEARNING_RATE;
-  require(d, gsc->optimizer_create(context, &adamw, t->params, t->grads, t->model_copy, NULL, 0, &t->optimizer),
-          "optimizer");
+  CALL(d, optimizer_create(context, &adamw, t->params, t->grads, t->model_copy, NULL, 0, &t->optimizer), "optimizer");
 
-  require(d, gsc->scaler_options_init(&policy, sizeof policy, GSC_PRESET_TORCH), "scaler options");
+  CALL(d, scaler_options_init(&policy, sizeof policy, GSC_PRESET_TORCH), "scaler options");
   policy.enabled = settings->arm == ARM_SCALED;
   policy.init_scale = settings->initial_scale;
   policy.growth_interval = GROWTH_INTERVAL; /* the default, 2000, is for runs longer than this one */
   policy.history_capacity = settings->steps;
-  require(d, gsc->scaler_create(context, &policy, &t->scaler), "scaler");
+  CALL(d, scaler_create(context, &policy, &t->scaler), "scaler");
 }
 
 static void trainer_destroy(trainer *t) {
-  t->gsc->scaler_destroy(t->scaler);
-  t->gsc->optimizer_destroy(t->optimizer);
-  t->gsc->tensor_list_destroy(t->model_copy);
-  t->gsc->tensor_list_destroy(t->grads);
-  t->gsc->tensor_list_destroy(t->params);
+  const gsc_api *gsc = t->device->api;
+  gsc->scaler_destroy(t->scaler);
+  gsc->optimizer_destroy(t->optimizer);
+  gsc->tensor_list_destroy(t->model_copy);
+  gsc->tensor_list_destroy(t->grads);
+  gsc->tensor_list_destroy(t->params);
   for (int i = 0; t->network.dtype != GSC_FP32 && i < MLP_TENSORS; i++) tensor_free(&t->master[i]);
   mlp_destroy(&t->network);
 }
@@ -90,25 +86,24 @@ static void compute_gradients(trainer *t, const float *pixels, const int *labels
   const gsc_tensor stored = mlp_first_delta(&t->network, BATCH_ROWS);
   mlp_forward(&t->network, pixels, BATCH_ROWS);
   mlp_loss(&t->network, labels, BATCH_ROWS, magnitude, gradient);
-  require(t->device, t->gsc->scaler_scale(t->scaler, &exact, &stored, 1, NULL), "scale");
+  CALL(t->device, scaler_scale(t->scaler, &exact, &stored, 1, NULL), "scale");
   mlp_backward(&t->network, BATCH_ROWS);
 }
 
 /* Check, unscale, AdamW, 16-bit weights and the new scale. Whether the step was applied need not be known here. */
 static void apply_gradients(trainer *t) {
-  require(t->device, t->gsc->scaler_step(t->scaler, t->optimizer, NULL), "step");
-  require(t->device, t->gsc->scaler_update(t->scaler, NULL), "update");
+  CALL(t->device, scaler_step(t->scaler, t->optimizer, NULL), "step");
+  CALL(t->device, scaler_update(t->scaler, NULL), "update");
 }
 
 static void read_scaler(trainer *t, run_result *out) {
-  const gsc_api *gsc = t->gsc;
-  require(t->device, gsc->scaler_get_scale_sync(t->scaler, &out->final_scale, NULL), "scale");
-  require(t->device, gsc->optimizer_get_steps_sync(t->optimizer, NULL, &out->skipped, NULL), "steps");
-  require(t->device, gsc->scaler_get_history_sync(t->scaler, NULL, 0, &out->history_count, NULL), "history");
+  CALL(t->device, scaler_get_scale_sync(t->scaler, &out->final_scale, NULL), "scale");
+  CALL(t->device, optimizer_get_steps_sync(t->optimizer, NULL, &out->skipped, NULL), "steps");
+  CALL(t->device, scaler_get_history_sync(t->scaler, NULL, 0, &out->history_count, NULL), "history");
   gsc_history_entry *history = allocate((size_t)out->history_count, sizeof *history);
   if (out->history_count > 0) {
-    require(t->device, gsc->scaler_get_history_sync(t->scaler, history, out->history_count, &out->history_count, NULL),
-            "history");
+    CALL(t->device, scaler_get_history_sync(t->scaler, history, out->history_count, &out->history_count, NULL),
+         "history");
   }
   while (out->skipped_first < out->history_count && history[out->skipped_first].overflow) out->skipped_first++;
   free(history);

@@ -38,7 +38,7 @@ static header header_of(trainer *t) {
   h.mean_over = r->mean_over;
   h.seed = r->seed;
   h.batches = t->batches.state;
-  require(t->device, t->gsc->optimizer_get_save_size(t->optimizer, &h.optimizer_bytes), "size of the state");
+  CALL(t->device, optimizer_get_save_size(t->optimizer, &h.optimizer_bytes), "size of the state");
   return h;
 }
 
@@ -50,10 +50,10 @@ int trainer_save(trainer *t, const char *path) {
   memset(&scaler, 0, sizeof scaler);
   scaler.struct_size = sizeof scaler;
   if (t->recipe.arm == ARM_SCALED) {
-    require(t->device, t->gsc->scaler_get_state_sync(t->scaler, &scaler, NULL), "state of the scaler");
+    CALL(t->device, scaler_get_state_sync(t->scaler, &scaler, NULL), "state of the scaler");
   }
   void *optimizer = allocate((size_t)h.optimizer_bytes, 1);
-  require(t->device, t->gsc->optimizer_save_sync(t->optimizer, optimizer, h.optimizer_bytes, NULL), "state");
+  CALL(t->device, optimizer_save_sync(t->optimizer, optimizer, h.optimizer_bytes, NULL), "state");
   FILE *file = fopen(path, "wb");
   int good = file != NULL && fwrite(&h, sizeof h, 1, file) == 1 && fwrite(&scaler, sizeof scaler, 1, file) == 1 &&
              fwrite(optimizer, (size_t)h.optimizer_bytes, 1, file) == 1;
@@ -96,9 +96,9 @@ int trainer_load(trainer *t, const char *path) {
   if (good) {
     t->step = h.step;
     t->batches.state = h.batches;
-    require(t->device, t->gsc->optimizer_load_sync(t->optimizer, optimizer, own.optimizer_bytes, NULL), "state");
+    CALL(t->device, optimizer_load_sync(t->optimizer, optimizer, own.optimizer_bytes, NULL), "state");
     if (t->recipe.arm == ARM_SCALED) {
-      require(t->device, t->gsc->scaler_set_state(t->scaler, &scaler, NULL), "state of the scaler");
+      CALL(t->device, scaler_set_state(t->scaler, &scaler, NULL), "state of the scaler");
     }
   } else {
     fprintf(stderr, "%s is not a whole checkpoint of a run with these options\n", path);

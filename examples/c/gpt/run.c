@@ -17,11 +17,11 @@ void run_training(trainer *t, const text *source, int until, int lines, run_resu
   memset(out, 0, sizeof *out);
   out->recipe = *r;
   for (int step = first; step < until; step++) {
-    require(t->device, t->gsc->scaler_get_scale_sync(t->scaler, &out->scale, NULL), "scale");
+    CALL(t->device, scaler_get_scale_sync(t->scaler, &out->scale, NULL), "scale");
     const double loss = trainer_step(t, source);
     if (step == first) out->first_loss = loss;
     if (step >= r->steps - every) out->last_loss += loss / every;
-    require(t->device, t->gsc->optimizer_get_steps_sync(t->optimizer, NULL, &out->skipped, NULL), "steps");
+    CALL(t->device, optimizer_get_steps_sync(t->optimizer, NULL, &out->skipped, NULL), "steps");
     /* Time of the processor: the library and the model run in this thread. */
     out->tokens_per_second = tokens * (step + 1 - first) * CLOCKS_PER_SEC / (double)(clock() - start);
     sum += loss;

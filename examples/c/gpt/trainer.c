@@ -16,7 +16,7 @@ static gsc_tensor_list *make_list(trainer *t, const gsc_tensor *tensors) {
   const char *names[MAX_TENSORS];
   gsc_tensor_list *list = NULL;
   for (int i = 0; i < t->model.tensors; i++) names[i] = t->model.names[i];
-  require(t->device, t->gsc->tensor_list_create(t->device->context, tensors, t->model.tensors, names, &list), "list");
+  CALL(t->device, tensor_list_create(t->device->context, tensors, t->model.tensors, names, &list), "list");
   return list;
 }
 
@@ -36,9 +36,8 @@ static double tokens_per_update(const recipe *r) { return (double)r->batch * r->
 static double share(const recipe *r) { return tokens_per_update(r) / r->mean_over; }
 
 static void make_optimizer(trainer *t) {
-  const gsc_api *gsc = t->gsc;
   gsc_optimizer_options matrices, vectors;
-  require(t->device, gsc->optimizer_options_init(&matrices, sizeof matrices, GSC_ADAMW), "optimizer options");
+  CALL(t->device, optimizer_options_init(&matrices, sizeof matrices, GSC_ADAMW), "optimizer options");
   matrices.beta2 = 0.99;
   matrices.eps = 1e-8 * share(&t->recipe);
   matrices.weight_decay = WEIGHT_DECAY;
@@ -47,23 +46,20 @@ static void make_optimizer(trainer *t) {
   matrices.seed = (int64_t)t->recipe.seed;
   vectors = matrices;
   vectors.weight_decay = 0.0;
-  require(
-      t->device,
-      gsc->optimizer_create(t->device->context, &matrices, t->params, t->grads, t->model_copy, NULL, 0, &t->optimizer),
-      "optimizer");
+  CALL(t->device,
+       optimizer_create(t->device->context, &matrices, t->params, t->grads, t->model_copy, NULL, 0, &t->optimizer),
+       "optimizer");
   int32_t group = 0;
   const int first = t->model.matrices;
-  require(t->device, gsc->optimizer_add_group(t->optimizer, first, t->model.tensors - first, &vectors, &group),
-          "group");
+  CALL(t->device, optimizer_add_group(t->optimizer, first, t->model.tensors - first, &vectors, &group), "group");
   /* Both groups follow the schedule by one word, which the step reads. */
-  require(t->device, gsc->optimizer_set_device_lr(t->optimizer, 0, &t->learning_rate, NULL), "learning rate");
-  require(t->device, gsc->optimizer_set_device_lr(t->optimizer, group, &t->learning_rate, NULL), "learning rate");
+  CALL(t->device, optimizer_set_device_lr(t->optimizer, 0, &t->learning_rate, NULL), "learning rate");
+  CALL(t->device, optimizer_set_device_lr(t->optimizer, group, &t->learning_rate, NULL), "learning rate");
 }
 
 void trainer_create(trainer *t, const device *d, const recipe *r) {
   gsc_scaler_options policy;
   memset(t, 0, sizeof *t);
-  t->gsc = d->api;
   t->device = d;
   t->recipe = *r;
   gpt_create(&t->model, d, &r->shape, r->arm == ARM_FP32 ? GSC_FP32 : GSC_FP16, r->batch);
@@ -74,10 +70,10 @@ void trainer_create(trainer *t, const device *d, const recipe *r) {
   t->grads = make_list(t, t->sums);
   if (r->arm != ARM_FP32 && has_fp32_masters) t->model_copy = make_list(t, t->model.weights);
   make_optimizer(t);
-  require(d, t->gsc->scaler_options_init(&policy, sizeof policy, GSC_PRESET_TORCH), "scaler options");
+  CALL(d, scaler_options_init(&policy, sizeof policy, GSC_PRESET_TORCH), "scaler options");
   policy.enabled = r->arm == ARM_SCALED;
   policy.growth_interval = GROWTH_INTERVAL; /* the default, 2000, is for runs longer than this one */
-  require(d, t->gsc->scaler_create(d->context, &policy, &t->scaler), "scaler");
+  CALL(d, scaler_create(d->context, &policy, &t->scaler), "scaler");
   const size_t rows = (size_t)r->batch * (size_t)r->shape.context;
   t->batches = random_make(r->seed, 2);
   t->tokens = allocate(rows, 1);
@@ -86,11 +82,12 @@ void trainer_create(trainer *t, const device *d, const recipe *r) {
 }
 
 void trainer_destroy(trainer *t) {
-  t->gsc->optimizer_destroy(t->optimizer);
-  t->gsc->scaler_destroy(t->scaler);
-  t->gsc->tensor_list_destroy(t->params);
-  t->gsc->tensor_list_destroy(t->grads);
-  t->gsc->tensor_list_destroy(t->model_copy);
+  const gsc_api *gsc = t->device->api;
+  gsc->optimizer_destroy(t->optimizer);
+  gsc->scaler_destroy(t->scaler);
+  gsc->tensor_list_destroy(t->params);
+  gsc->tensor_list_destroy(t->grads);
+  gsc->tensor_list_destroy(t->model_copy);
   for (int i = 0; i < t->model.tensors; i++) {
     if (t->model.dtype != GSC_FP32) tensor_free(&t->masters[i]);
     tensor_free(&t->sums[i]);
@@ -104,12 +101,12 @@ void trainer_destroy(trainer *t) {
 /* A layer's gradients are there: add them up, and with the last pass of an update look for inf and NaN. */
 static void gradients_ready(void *user, int first, int count) {
   trainer *t = user;
-  require(t->device,
-          t->gsc->ops_axpby(t->device->context, 1.0, t->model.grads + first, t->pass == 0 ? 0.0 : 1.0, t->sums + first,
-                            count, NULL),
-          "adding gradients");
+  CALL(t->device,
+       ops_axpby(t->device->context, 1.0, t->model.grads + first, t->pass == 0 ? 0.0 : 1.0, t->sums + first, count,
+                 NULL),
+       "adding gradients");
   if (t->pass < t->recipe.accumulate - 1) return;
-  require(t->device, t->gsc->scaler_check_range(t->scaler, t->grads, first, count, NULL), "check");
+  CALL(t->device, scaler_check_range(t->scaler, t->grads, first, count, NULL), "check");
 }
 
 static float scheduled(const recipe *r, int step) {
@@ -128,14 +125,13 @@ double trainer_step(trainer *t, const text *source) {
     loss += cross_entropy(t->logits, t->targets, (float)(1.0 / r->mean_over), rows, BYTES);
     /* Where loss scaling takes place: the first gradient is multiplied before it is rounded to fp16. */
     const gsc_tensor exact = tensor_of(t->logits, (int64_t)rows * BYTES);
-    require(t->device, t->gsc->scaler_scale(t->scaler, &exact, &t->model.first_delta, 1, NULL), "scale");
+    CALL(t->device, scaler_scale(t->scaler, &exact, &t->model.first_delta, 1, NULL), "scale");
     gpt_backward(&t->model, gradients_ready, t);
   }
   t->learning_rate = scheduled(r, t->step);
-  require(t->device, t->gsc->scaler_clip_grad_norm(t->scaler, t->grads, MAX_NORM * share(r), GSC_NORM_L2, NULL),
-          "clip");
-  require(t->device, t->gsc->scaler_step(t->scaler, t->optimizer, NULL), "step");
-  require(t->device, t->gsc->scaler_update(t->scaler, NULL), "update");
+  CALL(t->device, scaler_clip_grad_norm(t->scaler, t->grads, MAX_NORM * share(r), GSC_NORM_L2, NULL), "clip");
+  CALL(t->device, scaler_step(t->scaler, t->optimizer, NULL), "step");
+  CALL(t->device, scaler_update(t->scaler, NULL), "update");
   t->step++;
   return loss / (rows * r->accumulate);
 }

@@ -33,7 +33,6 @@ typedef struct recipe {
 } recipe;
 
 typedef struct trainer {
-  const gsc_api *gsc;
   const device *device;
   recipe recipe;
   gpt model;
