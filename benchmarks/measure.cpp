@@ -89,7 +89,7 @@ double best_seconds(const Contender &c) {
   return best;
 }
 
-void measure(benchmark::State &state, const std::vector<Contender> &contenders) {
+void measure(benchmark::State &state, const Contenders &contenders) {
   std::vector<int64_t> calls;
   calls.reserve(contenders.size());
   for (const Contender &c : contenders) calls.push_back(calls_per_batch(c));

@@ -41,6 +41,7 @@ struct Contender {
   double bytes;                          ///< moved to and from memory by a call; 0: only its time is of interest
   std::function<double(int64_t)> timed;  ///< makes that many calls and returns the seconds they took
 };
+using Contenders = std::vector<Contender>;
 
 template <typename F>
 Contender contender(std::string name, double bytes, F call) {
@@ -75,7 +76,7 @@ double best_seconds(const Contender &c);
  * on, and `vs_<name>`: the subject's bandwidth divided by the reference's, or the reference's time by the subject's if
  * one of them moves no bytes.
  */
-void measure(benchmark::State &state, const std::vector<Contender> &contenders);
+void measure(benchmark::State &state, const Contenders &contenders);
 
 /// Pages of the arrays: what the system gives by itself, or huge ones, which madvise asks for.
 enum class Pages { usual, huge };

@@ -71,8 +71,7 @@ void step(benchmark::State &state, const Point &point, const Recipe &recipe, con
   const Training training(recipe, layout, elements, point.pages);
   auto lists = training.lists_of(point.threads, {{elements}});
   const auto call = [&] { lists.optimizer.step(); };
-  std::vector<Contender> contenders = {contender("step", elements * traffic.apply, call),
-                                       copy_reference(point, Over::own)};
+  Contenders contenders = {contender("step", elements * traffic.apply, call), copy_reference(point, Over::own)};
   constexpr int64_t kSmallestLoop = 1 << 12;
   if (recipe.name == kAdamw.name && layout.param == fp32 && point.bytes >= kSmallestLoop) {
     contenders.push_back(step_reference(point, size_of(layout.grad), layout.copy.has_value()));

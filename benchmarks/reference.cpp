@@ -238,8 +238,8 @@ Contender in_parts(const char *name, double counted, int64_t bytes, int threads,
   return contender(name, counted, [task, threads] { crew(threads).run(*task); });
 }
 
-std::vector<Contender> read_forms(char *data, int64_t bytes, int threads) {
-  std::vector<Contender> forms;
+Contenders read_forms(char *data, int64_t bytes, int threads) {
+  Contenders forms;
   for (const ReadForm &form : kReadForms) {
     forms.push_back(
         in_parts("read", bytes, bytes, threads, [=](int64_t offset, int64_t n) { read_part(data + offset, n, form); }));
@@ -249,9 +249,8 @@ std::vector<Contender> read_forms(char *data, int64_t bytes, int threads) {
 
 /// Writes `bytes` copied from `from`, or zeros if it is NULL: by the C library's function, and past the caches in one
 /// stream and in four.
-std::vector<Contender> store_forms(const char *name, double counted, char *to, const char *from, int64_t bytes,
-                                   int threads) {
-  std::vector<Contender> forms;
+Contenders store_forms(const char *name, double counted, char *to, const char *from, int64_t bytes, int threads) {
+  Contenders forms;
   for (const int streams : {0, 1, 4}) {
     if (streams > 0 && !can_store_past_caches()) continue;
     forms.push_back(in_parts(name, counted, bytes, threads, [=](int64_t offset, int64_t n) {
@@ -268,21 +267,21 @@ std::vector<Contender> store_forms(const char *name, double counted, char *to, c
   return forms;
 }
 
-std::vector<Contender> copy_forms(char *from, int64_t bytes, int threads) {
+Contenders copy_forms(char *from, int64_t bytes, int threads) {
   return store_forms("copy", bytes, from + bytes / 2 + Workspace::kSkewBytes, from, bytes / 2, threads);
 }
 
-std::vector<Contender> fill_forms(char *to, int64_t bytes, int threads) {
+Contenders fill_forms(char *to, int64_t bytes, int threads) {
   return store_forms("fill", bytes, to, nullptr, bytes, threads);
 }
 
 template <int Reads, int Writes, bool InPlace>
-std::vector<Contender> loop_forms(char *from, int64_t bytes, int threads) {
+Contenders loop_forms(char *from, int64_t bytes, int threads) {
   const int64_t written = bytes / (Reads + Writes) * Writes / kStepBytes * kStepBytes;
   const int64_t read = written / Writes * Reads;
   char *to = Reads > 0 ? from + read + Workspace::kSkewBytes : from;
   const double counted = read + (InPlace ? 2 : 1) * written;
-  std::vector<Contender> forms;
+  Contenders forms;
   for (const int streams : {1, 4}) {
     forms.push_back(in_parts("loop", counted, written, threads, [=](int64_t offset, int64_t n) {
       read_and_write<Reads, Writes, InPlace>(to + offset, from + offset / Writes * Reads, n, streams);
@@ -293,7 +292,7 @@ std::vector<Contender> loop_forms(char *from, int64_t bytes, int threads) {
 
 /// Over the arrays of a Training, which this takes from the memory as that does.
 template <int GradSize, bool Copy>
-std::vector<Contender> step_forms(char *memory, int64_t bytes, int threads) {
+Contenders step_forms(char *memory, int64_t bytes, int threads) {
   constexpr int kStored = 3 * 4 + GradSize + (Copy ? 2 : 0);
   const int64_t elements = bytes / kStored;
   const auto take = [&](int64_t array_bytes) {
@@ -307,7 +306,7 @@ std::vector<Contender> step_forms(char *memory, int64_t bytes, int threads) {
   char *first_state = take(elements * 4);
   const std::array<char *, 3> in_place{params, first_state, take(elements * 4)};
   const double counted = elements * (kStored + 3 * 4);
-  std::vector<Contender> forms;
+  Contenders forms;
   for (const int ahead : {0, 1024}) {
     forms.push_back(in_parts("loop", counted, elements, threads, [=](int64_t first, int64_t n) {
       step_through(in_place.data(), grads, copy, GradSize, first, n, ahead);
@@ -316,7 +315,7 @@ std::vector<Contender> step_forms(char *memory, int64_t bytes, int threads) {
   return forms;
 }
 
-using Forms = std::vector<Contender> (*)(char *memory, int64_t bytes, int threads);
+using Forms = Contenders (*)(char *memory, int64_t bytes, int threads);
 
 /// The fastest for this point; found once.
 Contender fastest(const Point &point, Forms forms, Over over) {
@@ -326,7 +325,7 @@ Contender fastest(const Point &point, Forms forms, Over over) {
   const auto found = known.find(key);
   if (found != known.end()) return found->second;
   char *memory = over == Over::own ? reference_memory(point.pages) : Workspace::shared_start(point.pages);
-  std::vector<Contender> candidates = forms(memory, bytes, 1);
+  Contenders candidates = forms(memory, bytes, 1);
   if (point.threads > 1) {
     for (Contender &c : forms(memory, bytes, point.threads)) candidates.push_back(std::move(c));
   }

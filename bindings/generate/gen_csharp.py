@@ -3,6 +3,7 @@
 scripts/gen-api."""
 import header
 import methods
+from header import camel, pascal
 
 TYPES = {"float": "float", "double": "double", "int32_t": "int", "int64_t": "long"}
 
@@ -21,10 +22,10 @@ NAMES = {"GradScaler.Check": "GradScaler.CheckGrads"}
 
 def comment(struct, text, null="IntPtr.Zero"):
     def member(kind, name):
-        name = f"{kind}.{header.pascal(header.method(name))}"
+        name = f"{kind}.{pascal(header.method(name))}"
         return NAMES.get(name, name)
 
-    return summary(header.words(text, struct, header.pascal, member, spell_enum, null))
+    return summary(header.words(text, struct, pascal, member, spell_enum, null))
 
 
 def spell_enum(kind, name):
@@ -74,7 +75,7 @@ def type_of(field):
 
 
 def get(field, native):
-    get = f"{native}.{header.pascal(field.name)}"
+    get = f"{native}.{pascal(field.name)}"
     if field.constant:
         return f"({native}.Flags & NativeCalls.{field.constant}) != 0"
     if field.enum:
@@ -86,7 +87,7 @@ def properties(struct):
     """Over the proxy Handle."""
     lines = []
     for field in struct.all:
-        name = header.pascal(field.name)
+        name = pascal(field.name)
         if field.constant:
             bit = f"(uint)NativeCalls.{field.constant}"
             set_ = f"Handle.Flags = value ? Handle.Flags | {bit} : Handle.Flags & ~{bit};"
@@ -106,17 +107,17 @@ def values(struct):
     kind = header.CLASSES[struct.name]
     everything = struct.flags + struct.fields
     lines = [f"internal {kind}(Native{kind} from)", "{",
-             *(f"  {header.pascal(field.name)} = {get(field, 'from')};" for field in everything), "}"]
+             *(f"  {pascal(field.name)} = {get(field, 'from')};" for field in everything), "}"]
     for field in everything:
         lines += ["", *comment(struct, header.addressed(field)),
-                  f"public {type_of(field)} {header.pascal(field.name)} {{ get; private set; }}"]
+                  f"public {type_of(field)} {pascal(field.name)} {{ get; private set; }}"]
     return lines
 
 
 def getters(handle):
     lines = []
     for getter in handle.getters:
-        name = header.pascal(getter.name)
+        name = pascal(getter.name)
         lines += ["", *comment(handle, getter.text), f"public {TYPES[getter.ctype]} {name}", "{",
                   f"  get {{ return Handle.{name}(); }}", "}"]
     return lines[1:]
@@ -138,7 +139,7 @@ def calls(owner):
     for method in methods.methods_of(owner.name, owner.header):
         parameters, values, arrays = ["Context context"] * static, [], []
         for argument in method.arguments:
-            name = header.camel(argument.name)
+            name = camel(argument.name)
             type_ = TYPES.get(argument.ctype, "")
             type_ = type_ if argument.kind == "number" else type_.capitalize()
             device = "context.Type" if static else "device"
@@ -149,15 +150,15 @@ def calls(owner):
                 arrays.append(f"using (var {name}Array = {absent}{value})")
                 value = f"{name}Array"
             values.append(value)
-        name = header.pascal(method.name)
+        name = pascal(method.name)
         call = f"self.{name}({', '.join([*values, 'stream'])});"
         name = NAMES.get(f"GradScaler.{name}", name).split(".")[-1]
-        text = method.words(method.text, header.camel, header.pascal)
+        text = method.words(method.text, camel, pascal)
         lines += ["", *comment(owner, text, "null"), f"public {'static ' * static}void {name}("
                   + ", ".join([*parameters, "IntPtr stream = default"]) + ")", "{",
                   f"  var self = {'Context.HandleOf(context)' if static else 'Handle'};",
                   *(f"  {line}" for line in [*arrays, *(["{", f"  {call}", "}"] if arrays else [call])]),
-                  *(f"  GC.KeepAlive({header.camel(argument.name)});" for argument in method.scalars), "}"]
+                  *(f"  GC.KeepAlive({camel(argument.name)});" for argument in method.scalars), "}"]
     return lines[1:]
 
 

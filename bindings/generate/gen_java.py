@@ -6,6 +6,7 @@ import textwrap
 
 import header
 import methods
+from header import camel, pascal
 
 # Classes that have nothing by hand.
 WHOLE = ("gsc_history_entry", "gsc_device_state", "gsc_tensor_diagnosis")
@@ -53,11 +54,11 @@ METHODS = {}
 def comment(struct, text):
     def member(kind, name):
         function = f"gsc_{kind.removeprefix('Grad').lower()}_{header.method(name)}"
-        kind, name = METHODS.get(function, (kind, header.camel(header.method(name))))
+        kind, name = METHODS.get(function, (kind, camel(header.method(name))))
         return f"{{@link {kind}#{name}}}"
 
     null = "null" if struct.name in ("gsc_scaler", "gsc_optimizer", "gsc_ops") else "0"
-    text = header.words(text, struct, header.camel, member, "{{@link {}#{}}}".format, null)
+    text = header.words(text, struct, camel, member, "{{@link {}#{}}}".format, null)
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -69,7 +70,7 @@ def type_of(field):
 
 def get(struct, field, native):
     """The expression that reads the field of the proxy `native`."""
-    get = f"{native}.get{header.pascal(field.name)}()"
+    get = f"{native}.get{pascal(field.name)}()"
     if field.constant:
         return f"({native}.getFlags() & NativeCalls.{field.constant}) != 0"
     if field.enum:
@@ -82,7 +83,7 @@ def accessors(struct):
     kind = header.CLASSES[struct.name]
     lines = []
     for field in struct.all:
-        name, value = header.camel(field.name), "value"
+        name, value = camel(field.name), "value"
         if field.constant:
             body = f"set(NativeCalls.{field.constant}, value);"
         else:
@@ -90,7 +91,7 @@ def accessors(struct):
                 value = f'Check.notNull(value, "{name}").code()'
             elif field.boolean:
                 value = "value ? 1 : 0"
-            body = f"handle.set{header.pascal(field.name)}({value});"
+            body = f"handle.set{pascal(field.name)}({value});"
         lines += [*doc(comment(struct, field.text), ""), f"public {type_of(field)} {name}() {{",
                   f"  return {get(struct, field, 'handle')};", "}", "",
                   f"/** Sets {{@link #{name}()}}; returns this. */",
@@ -98,7 +99,7 @@ def accessors(struct):
     if struct.flags:
         lines += ["private void set(int bit, boolean value) {",
                   "  handle.setFlags(value ? handle.getFlags() | bit : handle.getFlags() & ~bit);", "}", ""]
-    names = ["kind"] * (struct.name == "gsc_optimizer_options") + [header.camel(field.name) for field in struct.all]
+    names = ["kind"] * (struct.name == "gsc_optimizer_options") + [camel(field.name) for field in struct.all]
     return [*lines, *to_string(kind, names)]
 
 
@@ -117,13 +118,13 @@ def values(struct):
     """Private fields, the constructor that copies them out of the proxy, and getters."""
     kind = header.CLASSES[struct.name]
     everything = struct.flags + struct.fields
-    lines = [f"private final {type_of(field)} {header.camel(field.name)};" for field in everything]
+    lines = [f"private final {type_of(field)} {camel(field.name)};" for field in everything]
     lines += ["", f"{kind}(Native{kind} from) {{"]
-    lines += [f"  {header.camel(field.name)} = {get(struct, field, 'from')};" for field in everything] + ["}"]
+    lines += [f"  {camel(field.name)} = {get(struct, field, 'from')};" for field in everything] + ["}"]
     for field in everything:
         lines += ["", *doc(comment(struct, header.addressed(field)), ""),
-                  f"public {type_of(field)} {header.camel(field.name)}() {{",
-                  f"  return {header.camel(field.name)};", "}"]
+                  f"public {type_of(field)} {camel(field.name)}() {{",
+                  f"  return {camel(field.name)};", "}"]
     return lines
 
 
@@ -141,7 +142,7 @@ def kinds(struct):
 def getters(handle):
     lines = []
     for getter in handle.getters:
-        name = header.camel(getter.name)
+        name = camel(getter.name)
         lines += ["", *doc(comment(handle, getter.text), ""), f"public {TYPES[getter.ctype]} {name}() {{",
                   f"  return handle().{name}();", "}"]
     return lines[1:]
@@ -164,33 +165,33 @@ def calls(owner):
     for method in methods.methods_of(owner.name, owner.header):
         parameters, values, arrays = ["Context context"] * static, [], []
         for argument in method.arguments:
-            kind, value = (part.format(header.camel(argument.name), argument.type, TYPES.get(argument.ctype))
+            kind, value = (part.format(camel(argument.name), argument.type, TYPES.get(argument.ctype))
                            for part in ARGUMENTS[argument.kind])
             optional = argument.optional * "@Nullable "
             kind = kind.replace("[]", f" {optional}[]") if optional and "[" in kind else optional + kind
-            parameters.append(f"{kind} {header.camel(argument.name)}")
+            parameters.append(f"{kind} {camel(argument.name)}")
             if argument in method.arrays:
-                name = f"{header.camel(argument.name)}Array"
+                name = f"{camel(argument.name)}Array"
                 absent = f"{argument.name} == null ? null : " * argument.optional
                 arrays.append(f"{NATIVE[argument.kind]} {name} = {absent}{value}")
                 value = name
             values.append(value)
-        call = f"self.{header.camel(method.name)}({', '.join([*values, 'stream'])});"
+        call = f"self.{camel(method.name)}({', '.join([*values, 'stream'])});"
         body = [f"final {'NativeContext' if static else f'Native{owner.name[4:].capitalize()}'} self = "
                 + ("Context.handleOf(context);" if static else "handle();")]
         body += [f"try ({'; '.join(arrays)}) {{", f"  {call}", "}"] if arrays else [call]
-        body += [f"java.lang.ref.Reference.reachabilityFence({header.camel(argument.name)});"
+        body += [f"java.lang.ref.Reference.reachabilityFence({camel(argument.name)});"
                  for argument in method.scalars]
-        text = comment(owner, method.words(method.text, header.camel, header.camel))
+        text = comment(owner, method.words(method.text, camel, camel))
         lines += ["", "// gen-api: overload", *doc(text, ""),
-                  f"public {'static ' * static}void {header.camel(method.name)}("
+                  f"public {'static ' * static}void {camel(method.name)}("
                   + ", ".join([*parameters, "long stream"]) + ") {", *(f"  {line}" for line in body), "}"]
     return lines[1:]
 
 
 def getter_names(handle):
     """Entries {function, method} of MethodNames."""
-    return [f'{{"{getter.function}", "{header.pascal(handle.name.removeprefix("gsc_"))}.{header.camel(getter.name)}"}},'
+    return [f'{{"{getter.function}", "{pascal(handle.name.removeprefix("gsc_"))}.{camel(getter.name)}"}},'
             for getter in handle.getters]
 
 
