@@ -134,7 +134,7 @@ namespace Gradscaler
     /// <summary>Restores what Save wrote, converted from the formats that it had. On error nothing changes. Blocks.</summary>
     public void Load(IntPtr buffer, long size, IntPtr stream = default) => Handle.Load(buffer, size, stream);
 
-    /// <summary>The same to a span of SaveSize bytes.</summary>
+    /// <summary>Writes the step counts and all state tensors to SaveSize bytes. Blocks.</summary>
     public unsafe void Save(Span<byte> buffer)
     {
       fixed (byte* data = &MemoryMarshal.GetReference(buffer))
