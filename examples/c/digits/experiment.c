@@ -10,6 +10,11 @@
 
 static const float full_magnitudes[] = {1.0f, 1e-2f, 1e-4f, 3e-5f, 1e-5f, 1e-6f};
 static const float quick_magnitudes[] = {1.0f, 1e-5f};
+const format formats[FORMAT_COUNT] = {{"SPLIT16", GSC_MASTER_SPLIT16, GSC_STATE_FULL},
+                                      {"SPLIT16, BITS16", GSC_MASTER_SPLIT16, GSC_STATE_BITS16},
+                                      {"SPLIT16, BITS8", GSC_MASTER_SPLIT16, GSC_STATE_BITS8},
+                                      {"SPLIT8, BITS8", GSC_MASTER_SPLIT8, GSC_STATE_BITS8},
+                                      {"STOCHASTIC, BITS8", GSC_MASTER_STOCHASTIC, GSC_STATE_BITS8}};
 
 void experiment_plan(experiment *e, int quick) {
   const float *magnitudes = quick ? quick_magnitudes : full_magnitudes;
@@ -37,18 +42,30 @@ static void summarise(cell *c, int seeds) {
   }
 }
 
+static void run_seeds(const experiment *e, const device *d, const dataset *all, run_settings s, cell *out) {
+  for (int seed = 0; seed < e->seeds; seed++) {
+    s.seed = (uint64_t)seed;
+    run_training(d, all, &s, &out->runs[seed]);
+  }
+  summarise(out, e->seeds);
+}
+
 void experiment_run(experiment *e, const device *d, const dataset *all) {
+  run_settings s = {ARM_SCALED, 1.0f, 0, e->steps, USUAL_SCALE, GSC_MASTER_NONE, GSC_STATE_FULL};
   for (int m = 0; m < e->magnitude_count; m++) {
+    s.magnitude = e->magnitudes[m];
     for (int a = 0; a < ARM_COUNT; a++) {
-      cell *c = &e->cells[m][a];
-      for (int seed = 0; seed < e->seeds; seed++) {
-        const run_settings s = {(arm)a, e->magnitudes[m], (uint64_t)seed, e->steps, USUAL_SCALE};
-        run_training(d, all, &s, &c->runs[seed]);
-      }
-      summarise(c, e->seeds);
+      s.arm = (arm)a;
+      run_seeds(e, d, all, s, &e->cells[m][a]);
     }
   }
-  const run_settings excessive = {ARM_SCALED, 1.0f, 0, e->steps, EXCESSIVE_SCALE};
+  s.magnitude = 1.0f;
+  for (int f = 0; f < FORMAT_COUNT; f++) {
+    s.master_format = formats[f].masters;
+    s.state_format = formats[f].state;
+    run_seeds(e, d, all, s, &e->with_format[f]);
+  }
+  const run_settings excessive = {ARM_SCALED, 1.0f, 0, e->steps, EXCESSIVE_SCALE, GSC_MASTER_NONE, GSC_STATE_FULL};
   run_training(d, all, &excessive, &e->settling);
 }
 
@@ -68,6 +85,10 @@ int experiment_check(const experiment *e) {
     compared = 1;
     complaints += complain_unless(fp16->accuracy_mean < 0.5, "unscaled fp16 fails at 1e-5");
     complaints += complain_unless(fp16->flushed_mean > 0.05, "unscaled fp16 loses gradients at 1e-5");
+  }
+  for (int f = 0; f < FORMAT_COUNT; f++) {
+    complaints += complain_unless(e->with_format[f].accuracy_mean > e->cells[0][ARM_FP32].accuracy_mean - 0.03,
+                                  "every format of state is as good as fp32");
   }
   complaints += complain_unless(compared, "1e-5 was among the magnitudes");
   complaints += complain_unless(e->settling.accuracy > 0.9, "the run from 2^30 reaches 90 %");

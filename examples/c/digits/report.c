@@ -26,6 +26,15 @@ static void print_row(const experiment *e, int m, int a) {
          100.0 * c->accuracy_min, 100.0 * c->accuracy_max, flushed, first, skipped, scale);
 }
 
+static void print_formats(const experiment *e) {
+  printf("\n%s at loss x 1 with smaller optimizer state:\n", arm_names[ARM_SCALED]);
+  for (int f = 0; f < FORMAT_COUNT; f++) {
+    const cell *c = &e->with_format[f];
+    printf("%-26s  %6.1f %%  %5.1f..%-5.1f\n", formats[f].name, 100.0 * c->accuracy_mean, 100.0 * c->accuracy_min,
+           100.0 * c->accuracy_max);
+  }
+}
+
 static void print_settling(const experiment *e) {
   const run_result *r = &e->settling;
   printf(
@@ -57,6 +66,7 @@ void experiment_print(const experiment *e) {
   printf("\n");
   print_as_good_as_fp32(e, ARM_FP16);
   print_as_good_as_fp32(e, ARM_SCALED);
+  print_formats(e);
   print_settling(e);
   printf(
       "\nloss x    factor on the loss. A mean over N elements has it near 1/N: 1e-4 to 1e-6 stand for means over ten\n"

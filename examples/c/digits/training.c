@@ -51,13 +51,17 @@ static void trainer_create(trainer *t, const device *d, const run_settings *sett
   mlp_create(&t->network, d, settings->arm == ARM_FP32 ? GSC_FP32 : GSC_FP16, BATCH_ROWS);
   make_weights(t, settings->seed);
 
-  t->params = make_list(t, t->master);
+  /* Split masters belong to the optimizer, which then steps the network's weights. */
+  const int has_masters = settings->arm != ARM_FP32 && settings->master_format == GSC_MASTER_NONE;
+  t->params = make_list(t, has_masters ? t->master : t->network.weights);
   t->grads = make_list(t, t->network.grads);
   /* The optimizer writes the 16-bit weights of the next forward pass in the same pass that updates the master weights. */
-  if (settings->arm != ARM_FP32) t->model_copy = make_list(t, t->network.weights);
+  if (has_masters) t->model_copy = make_list(t, t->network.weights);
 
   CALL(d, optimizer_options_init(&adamw, sizeof adamw, GSC_ADAMW), "optimizer options");
   adamw.lr = LEARNING_RATE;
+  adamw.master_format = settings->master_format;
+  adamw.state_format = settings->state_format;
   CALL(d, optimizer_create(context, &adamw, t->params, t->grads, t->model_copy, NULL, 0, &t->optimizer), "optimizer");
 
   CALL(d, scaler_options_init(&policy, sizeof policy, GSC_PRESET_TORCH), "scaler options");

@@ -24,6 +24,8 @@ typedef struct run_settings {
   int steps;
   /** Used by ARM_SCALED only. */
   float initial_scale;
+  /** Formats of the masters, GSC_MASTER_*, and of the moments, GSC_STATE_*. */
+  int32_t master_format, state_format;
 } run_settings;
 
 typedef struct run_result {
