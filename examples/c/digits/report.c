@@ -30,7 +30,7 @@ static void print_formats(const experiment *e) {
   printf("\n%s at loss x 1 with smaller optimizer state:\n", arm_names[ARM_SCALED]);
   for (int f = 0; f < FORMAT_COUNT; f++) {
     const cell *c = &e->with_format[f];
-    printf("%-26s  %6.1f %%  %5.1f..%-5.1f\n", formats[f].name, 100.0 * c->accuracy_mean, 100.0 * c->accuracy_min,
+    printf("%-26s  %6.1f %%  %5.1f..%.1f\n", formats[f].name, 100.0 * c->accuracy_mean, 100.0 * c->accuracy_min,
            100.0 * c->accuracy_max);
   }
 }
