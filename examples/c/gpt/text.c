@@ -16,7 +16,8 @@ static int append(text *t, const char *path) {
   for (size_t got = 1; good && got > 0;) {
     enum { PIECE = 1 << 16 };
     unsigned char *more = realloc(t->bytes, (size_t)t->count + PIECE);
-    if (!(good = more != NULL)) break;
+    good = more != NULL;
+    if (!good) break;
     t->bytes = more;
     got = fread(more + t->count, 1, PIECE, file);
     t->count += (int64_t)got;

@@ -4,6 +4,7 @@
 // libtorch take half a minute.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <gradscaler/adapters/torch.hpp>
 #include <optional>
@@ -19,12 +20,14 @@ namespace optim = torch::optim;
 using optim::AdamWOptions;
 using optim::SGDOptions;
 
-/// Largest distance in ulp of fp32 at the magnitude of the parameter, or of the way it may have come.
+/// Largest distance in ulp of fp32 at the magnitude of the parameter, or of the way it may have come. inf with a NaN,
+/// which a maximum would drop.
 double ulps(const at::Tensor &a, const at::Tensor &b, double way) {
   if (same_bits(a, b)) return 0.0;
   const at::Tensor x = a.detach().to(at::kDouble), y = b.detach().to(at::kDouble);
   const at::Tensor unit = at::exp2(at::floor(at::log2(at::maximum(x.abs(), y.abs()).clamp_min(way))) - 23);
-  return ((x - y).abs() / unit).max().item<double>();
+  const double found = ((x - y).abs() / unit).max().item<double>();
+  return std::isnan(found) ? INFINITY : found;
 }
 double ulps(const Tensors &a, const Tensors &b, double way) {
   double worst = 0.0;
