@@ -6,7 +6,7 @@
  * Errors need no delegates: after a call that can fail, managed code asks on the same thread what it recorded. The two
  * callbacks (log, sum over ranks) are static functions that never go away; see CallbackSlot. SWIG
  * passes each proxy as a HandleRef, so that it is reachable until the call returns. Finalizers destroy objects
- * that were not disposed. csharp_calls.i counts the calls on what users can dispose.
+ * that were not disposed, but not while the process ends. csharp_calls.i counts the calls on what users can dispose.
  */
 %csconst(1);
 %pragma(csharp) moduleclassmodifiers="internal static class"
@@ -139,6 +139,20 @@ SWIGEXPORT int SWIGSTDCALL CSharp_gsc_set_reducer(void *scaler, gsc_all_reduce_f
   internal object Kept { get; set; }
 
   internal global::System.IntPtr Address { get { return swigCPtr.Handle; } }
+%}
+
+/* While Mono ends the process, a finalizer would wait up to 40 s for a lock that a stopped thread holds. */
+%typemap(csdispose) SWIGTYPE %{
+  ~$csclassname() {
+    if (!global::System.Environment.HasShutdownStarted) {
+      Dispose(false);
+    }
+  }
+
+  public void Dispose() {
+    Dispose(true);
+    global::System.GC.SuppressFinalize(this);
+  }
 %}
 
 /* An array of tensors for one call, which holds their memory. */
