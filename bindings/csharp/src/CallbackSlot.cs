@@ -47,7 +47,10 @@ namespace Gradscaler
 
     ~CallbackSlot()
     {
-      Slots.TryRemove(number, out _);
+      if (!Environment.HasShutdownStarted) // csharp.i has the reason.
+      {
+        Slots.TryRemove(number, out _);
+      }
     }
 
     /// <summary>What native code knows the slot by.</summary>
