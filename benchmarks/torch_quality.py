@@ -6,10 +6,10 @@
   benchmarks/torch_quality.py --tables quality.json
 
 Every run is a byte-level transformer with the same seeds, batches and schedule for all rows; its number is the loss on
-the last tenth of the text. Weights and activations are bf16 where the row does not say fp32 weights. Runs are added to
-an existing --output, which is written after each one, so that a run that was stopped can go on. `freeze` is the square
-root of the second moment over the right one (median of 4096 elements): after steps with beta2 0.999, and after as many
-with gradients a tenth as large. It uses one thread.
+the last tenth of the text. Weights and their gradients are bf16 where the row does not say fp32 weights, all between
+them is fp32, and only the optimizers differ. Runs are added to an existing --output, which is written after each one,
+so that a run that was stopped can go on. `freeze` is the square root of the second moment over the right one (median of
+4096 elements): after steps with beta2 0.999, and after as many with gradients a tenth as large. It uses one thread.
 """
 import argparse
 import json
@@ -24,14 +24,13 @@ import table
 import torch
 import torch_state
 
-BATCH, LENGTH, WIDTH, LAYERS, HEADS = 8, 64, 128, 3, 4
+BATCH, LENGTH, WIDTH, LAYERS, HEADS = 2, 64, 256, 3, 4
 LR, WARMUP, BETAS, MAX_NORM = 2e-3, 20, (0.9, 0.999), 1.0
 #: Package, class and arguments of those of torch_state.py that differ in what they train.
 ROWS = {"torch, fp32 weights": torch_state.ROWS["torch fused"], "torch": torch_state.ROWS["torch fused"],
         **{row: torch_state.ROWS[row] for row in torch_state.ROWS
            if row.startswith("gradscaler") and row.endswith(("split", "split24", "stochastic"))},
-        "torchao AdamW8bit, stochastic": torch_state.ROWS["torchao AdamW8bit, stochastic"],
-        "torchao AdamW8bit, fp32 weights": torch_state.ROWS["torchao AdamW8bit"]}
+        "torchao AdamW8bit, stochastic": torch_state.ROWS["torchao AdamW8bit, stochastic"]}
 
 
 class Block(torch.nn.Module):
@@ -55,10 +54,15 @@ class Model(torch.nn.Module):
         self.blocks = torch.nn.Sequential(*(Block() for _ in range(LAYERS)))
         self.norm, self.head = torch.nn.LayerNorm(WIDTH), torch.nn.Linear(WIDTH, 256)
 
-    def loss(self, text):
+    def forward(self, text):
         x = self.token(text[:, :-1]) + self.place.weight
         logits = self.head(self.norm(self.blocks(x))).float()
         return torch.nn.functional.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten())
+
+
+def loss(model, text):
+    """The mean loss over the bytes of text, computed in fp32 from weights of any dtype."""
+    return torch.func.functional_call(model, {name: p.float() for name, p in model.named_parameters()}, text)
 
 
 def optimizer(row, params, **options):
@@ -83,13 +87,13 @@ def train(row, seed, steps):
     for _ in range(steps):
         places = torch.randint(len(known) - LENGTH - 1, (BATCH,), generator=batches)
         adamw.zero_grad()
-        model.loss(torch.stack([known[place:place + LENGTH + 1] for place in places])).backward()
+        loss(model, torch.stack([known[place:place + LENGTH + 1] for place in places])).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)
         adamw.step()
         schedule.step()
     with torch.no_grad():
         pieces = held_out[:len(held_out) // (LENGTH + 1) * (LENGTH + 1)].view(-1, LENGTH + 1)
-        return statistics.fmean(model.loss(part).item() for part in pieces.split(64))
+        return statistics.fmean(loss(model, part).item() for part in pieces.split(64))
 
 
 def second_moment(entry):
@@ -146,7 +150,7 @@ def main():
     if arguments.output and arguments.output.exists():
         with records.opened(arguments.output) as file:
             results = json.load(file)
-        for key in ("steps", "bytes"):
+        for key in ("steps", "bytes", "parameters"):
             if results["context"][key] != context[key]:
                 parser.error(f"{arguments.output} has runs of {results['context'][key]} {key}, not {context[key]}")
 

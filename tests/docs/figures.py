@@ -19,7 +19,7 @@ import records  # noqa: E402
 import table  # noqa: E402
 
 RESULTS = ROOT / "benchmarks/results"
-ZEN4, ZEN5 = "amd-epyc-family-25-model-17", "amd-epyc-family-26-model-2"
+ZEN3, ZEN4, ZEN5 = "amd-epyc-family-25-model-1", "amd-epyc-family-25-model-17", "amd-epyc-family-26-model-2"
 INTEL = ("intel-xeon-processor-family-6-model-167", "intel-xeon-processor-family-6-model-207")
 CPU = {name: table.Results(records.load(RESULTS / name / "cpu.json.xz"), None) for name in (ZEN4, ZEN5, *INTEL)}
 HALF = "fp16 grads, 16-bit copy"
@@ -65,13 +65,13 @@ def lost_by_misalignment(prefix):
             if case.startswith(prefix) and case.endswith("misaligned")]
 
 
-def of_zen5(name):
-    with records.opened(RESULTS / ZEN5 / f"{name}.json.xz") as file:
+def results(name, processor=ZEN5):
+    with records.opened(RESULTS / processor / f"{name}.json.xz") as file:
         return json.load(file)
 
 
 def through_pytorch(model):
-    cases = of_zen5("torch")["models"][model]
+    cases = results("torch")["models"][model]
     ratios = [statistics.median(cases[case]["torch fused"]) / statistics.median(cases[case]["gradscaler"])
               for case in ("step", "tail")]
     return [f"{ratio:.0f}" if ratio >= 20 else f"{ratio:.1f}" if ratio >= 2 else f"{ratio:.2f}" for ratio in ratios]
@@ -86,7 +86,7 @@ ALL_TAILS = [float(tails(way, model, grads)) for way in ("eager", "graph") for m
 GPT2 = [ratio for name in (ZEN4, ZEN5, INTEL[0]) for ratio in times_torch(name, "gpt2_124m")]
 SMALL = ("model/10000x64/fp32", "model/10000x64/fp16_master")
 PERFORMANCE, README, STATE = "docs/performance.md", "README.md", "docs/state.md"
-QUALITY, FORMATS = of_zen5("quality"), of_zen5("state")["models"]["gpt2_124m"]
+QUALITY, FORMATS = results("quality", ZEN3), results("state")["models"]["gpt2_124m"]
 
 
 def demo(factor):

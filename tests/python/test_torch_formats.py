@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from conftest import ROOT, run_python
 from gradscaler._enums import SLOTS
 from torch_params import KINDS, copied, equal, gst, ids, params_of, set_grads, started, torch
 
@@ -330,3 +331,9 @@ def test_memory_is_what_state_takes(kind):
         held = [value for (_, name), value in tensors(optimizer).items() if name not in ("step", "mu_product")]
         assert row.optimizer == sum(value.numel() * value.element_size() for value in held)
         assert row.weights == row.gradients == 2 * elements
+
+
+def test_benchmark_of_quality():
+    row = ["--row", "gradscaler 8bit, split"]
+    table = run_python(ROOT / "benchmarks/torch_quality.py", "--steps", 2, "--seeds", 1, *row)
+    assert re.search(r"\| 5\.\d+ \| 1\.05, 1\.12 \|", table), table
