@@ -171,10 +171,13 @@ TEST_F(BadInputList, MessagesCutLongNamesBetweenCharacters) {
 TEST_F(BadInputList, MessagesHaveNamesOf112CharactersWhole) {
   const std::string name(112, 'x');
   const char *names[kCount] = {nullptr, name.c_str()};
-  tensors_[1].dtype = 0;
+  tensors_[1].scale_block_rows = 1;
   gsc_tensor_list *list = nullptr;
-  EXPECT_INVALID(gsc_tensor_list_create(context_, tensors_.data(), kCount, names, &list), "tensors[1]",
-                 ("(\"" + name + "\")").c_str());
+  for (const int32_t dtype : {0, int{GSC_FP32}}) {
+    tensors_[1].dtype = dtype;
+    EXPECT_INVALID(gsc_tensor_list_create(context_, tensors_.data(), kCount, names, &list),
+                   dtype == 0 ? "tensors[1].dtype" : "tensors[1].scale_block_rows", ("(\"" + name + "\")").c_str());
+  }
 }
 
 TEST_F(BadInputList, SetPointersIsAllOrNothing) {

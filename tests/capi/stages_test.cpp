@@ -85,6 +85,7 @@ const char *const kRefused[][3] = {
     {"clip_norm", "clip_norm", "clip_grad_norm"},
     {"unscale clip_norm", "clip_norm", "clip_grad_norm"},
     {"clip_value", "clip_norm", "clip_grad_value"},
+    {"clip_value", "should_step", "grads has a clip_grad_value"},
     {"step", "clip_norm", "step"},
     {"step", "clip_value", "step"},
     {"check", "set_reducer", "reducer"},

@@ -219,6 +219,7 @@ TEST_F(StateLists, WhatDoesNotFitIsRefusedByName) {
   gsc_optimizer_options split = o;
   split.master_format = GSC_MASTER_SPLIT8;
   EXPECT_INVALID(create(split, {moments, squares}), "state_count");
+  EXPECT_INVALID(create(split, {moments, squares, squares}), "state[2][0] is fp32", "int8");
   // In the place of parameters, gradients, and by a scaler.
   const Scaler scaler = make_scaler(context_, 1.0f);
   EXPECT_INVALID(gsc_scaler_unscale(scaler, moments, nullptr), "grads[0]", "fp8_e4m3");
