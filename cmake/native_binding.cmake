@@ -3,6 +3,16 @@
 # generates and that holds the whole of gradscaler, exporting nothing but those methods. The caller's folder has
 # generate.cmake, which runs SWIG.
 find_program(GSC_PYTHON3 NAMES python3 python)
+find_program(GSC_SWIG NAMES swig swig4.0 swig4)
+
+# Leaves the rest of the caller's file out, with one line, or stops if GRADSCALER_<option> is ON.
+macro(gsc_leave_out option title why)
+  if(GRADSCALER_${option} STREQUAL "ON")
+    message(FATAL_ERROR "${title}: ${why}")
+  endif()
+  message(STATUS "${title}: left out, ${why}")
+  return()
+endmacro()
 
 # Stops if `file`, which has the version a second time, has another one.
 function(gsc_require_version file)
