@@ -102,23 +102,29 @@ TEST(Threads, MessagesBelongToTheirThread) {
   EXPECT_EQ(gsc_error_get_message(), mine);
 }
 
-/// Every order of destroying the five objects of a training loop; what is left must keep working.
+struct Loop {
+  Buffer weights{GSC_FP32, 50000}, gradients{GSC_FP16, 50000};
+  Context context = make_context(2);
+  List params = make_list(context, weights), grads = make_list(context, gradients);
+  Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_ADAMW), params, grads);
+  Scaler scaler = make_scaler(context, 4.0f);
+};
+
+/// Every order of destroying the objects of a training loop; what is left must keep working.
 TEST(Lifetime, AnyOrderOfDestruction) {
   int order[] = {0, 1, 2, 3, 4};
   const float inverse = 0.25f;
   do {
-    Buffer params(GSC_FP32, 5000), grads(GSC_FP16, 5000);
-    Context context = make_context(2);
-    List param_list = make_list(context, params), grad_list = make_list(context, grads);
-    Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_ADAMW), param_list, grad_list);
-    Scaler scaler = make_scaler(context, 4.0f);
+    Loop loop;
+    const Optimizer &optimizer = loop.optimizer;
+    const Scaler &scaler = loop.scaler;
     ASSERT_GSC_OK(gsc_scaler_step(scaler, optimizer, nullptr));
     for (const int which : order) {
-      if (which == 0) context.reset();
-      if (which == 1) param_list.reset();
-      if (which == 2) grad_list.reset();
-      if (which == 3) optimizer.reset();
-      if (which == 4) scaler.reset();
+      if (which == 0) loop.context.reset();
+      if (which == 1) loop.params.reset();
+      if (which == 2) loop.grads.reset();
+      if (which == 3) loop.optimizer.reset();
+      if (which == 4) loop.scaler.reset();
       if (optimizer != nullptr) {
         ASSERT_GSC_OK(gsc_optimizer_step_scaled(optimizer, &inverse, nullptr, nullptr));
       }
@@ -140,15 +146,11 @@ std::thread destroyed(T object) {
 }
 
 TEST(Lifetime, FromOtherThreads) {
-  Buffer params(GSC_FP32, 50000), grads(GSC_FP16, 50000);
-  Context context = make_context(2);
-  List param_list = make_list(context, params), grad_list = make_list(context, grads);
-  Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_ADAMW), param_list, grad_list);
-  Scaler scaler = make_scaler(context, 4.0f);
-  ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, optimizer, nullptr));
-  std::thread threads[] = {destroyed(std::move(context)), destroyed(std::move(param_list)),
-                           destroyed(std::move(grad_list)), destroyed(std::move(optimizer)),
-                           destroyed(std::move(scaler))};
+  Loop loop;
+  ASSERT_GSC_OK(gsc_scaler_step_and_update(loop.scaler, loop.optimizer, nullptr));
+  std::thread threads[] = {destroyed(std::move(loop.context)), destroyed(std::move(loop.params)),
+                           destroyed(std::move(loop.grads)), destroyed(std::move(loop.optimizer)),
+                           destroyed(std::move(loop.scaler))};
   for (std::thread &thread : threads) thread.join();
 }
 

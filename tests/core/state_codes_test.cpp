@@ -54,17 +54,14 @@ bool is_nearest(float master, uint16_t weight) {
 }
 
 template <typename D, typename R>
-void divide(float master, uint16_t &weight, R &remainder) {
+std::pair<uint16_t, R> divide(float master) {
   const auto parts = Split<D, R>::divide(master);
-  weight = parts.weight;
-  remainder = parts.remainder;
+  return {static_cast<uint16_t>(parts.weight), static_cast<R>(parts.remainder)};
 }
 
 TEST(Split, Bf16With16BitsIsExact) {
   expect_of_patterns([](float master) {
-    uint16_t weight;
-    int16_t remainder;
-    divide<Bf16, int16_t>(master, weight, remainder);
+    const auto [weight, remainder] = divide<Bf16, int16_t>(master);
     const float back = Split<Bf16, int16_t>::join(weight, remainder);
     if (master != master) return back != back && weight_value<Bf16>(weight) != weight_value<Bf16>(weight);
     return to_bits(back) == to_bits(master) && is_nearest<Bf16>(master, weight);
@@ -73,9 +70,7 @@ TEST(Split, Bf16With16BitsIsExact) {
 
 TEST(Split, Fp16With16BitsIsExactInItsRange) {
   expect_of_patterns([](float master) {
-    uint16_t weight;
-    int16_t remainder;
-    divide<Fp16, int16_t>(master, weight, remainder);
+    const auto [weight, remainder] = divide<Fp16, int16_t>(master);
     const float back = Split<Fp16, int16_t>::join(weight, remainder);
     const float magnitude = std::fabs(master);
     if (std::signbit(master) != std::signbit(back)) return false;
@@ -93,9 +88,7 @@ template <typename D>
 void expect_eight_bits() {
   constexpr double kLargest = Fraction<D>::kInf == 0x7c00U ? 65504.0 : 0x1.fep127;
   expect_of_patterns([](float master) {
-    uint16_t weight;
-    int8_t remainder;
-    divide<D, int8_t>(master, weight, remainder);
+    const auto [weight, remainder] = divide<D, int8_t>(master);
     const float back = Split<D, int8_t>::join(weight, remainder);
     if (master != master) return back != back;
     if (std::isinf(master)) return back == master;
@@ -141,9 +134,7 @@ void expect_pairs_to_be_masters() {
     for (int32_t remainder = std::numeric_limits<R>::min(); remainder <= std::numeric_limits<R>::max();
          remainder += sizeof(R) == 1 ? 1 : 997) {
       const float master = Split<D, R>::join(weight, remainder);
-      uint16_t again;
-      R rest;
-      divide<D, R>(master, again, rest);
+      const auto [again, rest] = divide<D, R>(master);
       const float back = Split<D, R>::join(again, rest);
       if (master != master) {
         ASSERT_TRUE(back != back);
