@@ -278,6 +278,7 @@ class Bench {
       if (!best || times.median < best->median) best = times;
     }
     add("ceiling: copy", *best, 2 * bytes);
+    add("one kernel", time([&] { check(bench::read(arrays[0], 16, stream_)); }), 0);
     add("ceiling: read only", time([&] { check(bench::read(arrays[0], bytes, stream_)); }), bytes);
   }
 
@@ -316,7 +317,7 @@ class Bench {
     add("skipped step", time([&] { training.tail(); }), 0);
   }
 
-  /// G4 to G8 and G10: the whole tail, eager and as a graph, on the device and on the host.
+  /// G4 to G8 and G10: the whole tail, eager and as a graph, on the device and on the host; then its two launches.
   void tails() {
     std::ifstream file(settings_.shapes);
     std::string line;
@@ -343,6 +344,8 @@ class Bench {
     const Graph graph(stream_, [&] { training.tail(); });
     add("tail, graph: " + name, time([&] { graph.replay(); }), bytes);
     add("tail, graph host: " + name, time_host([&] { graph.replay(); }), 0);
+    add("tail, check alone: " + name, time([&] { training.check(); }), 0);
+    add("tail, step alone: " + name, time([&] { training.apply(); }), 0);
   }
 
   /// Every optimizer over fp16 gradients, with a 16-bit copy.
