@@ -17,6 +17,13 @@ class StructSize : public ::testing::Test {
  protected:
   StructSize() { EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler_, trainer_, nullptr)); }
 
+  static std::string refusal(uint32_t bad, uint32_t size) {
+    return text("is ", bad,
+                bad > size ? ", from a newer header than this library, whose struct has "
+                           : "; set it to the sizeof of the struct, ",
+                size);
+  }
+
   // Calls a function that fills in a Struct with good and bad sizes.
   template <typename Struct, typename Fill>
   void check_output(const Fill &fill) {
@@ -36,7 +43,7 @@ class StructSize : public ::testing::Test {
     EXPECT_GT(changed, 0u) << "nothing was written";
     for (size_t i = size; i < kRoom; ++i) ASSERT_EQ(bytes[i], kFill) << "byte " << i << " beyond the struct";
     for (uint32_t bad : {0u, 3u, size - 1, size + 1, size + 8, UINT32_MAX}) {
-      EXPECT_INVALID(run(bad), "struct_size", bad > size ? "newer header" : "set it to the sizeof");
+      EXPECT_INVALID(run(bad), "struct_size", refusal(bad, size).c_str());
       for (size_t i = 4; i < kRoom; ++i) ASSERT_EQ(bytes[i], kFill) << "struct_size " << bad << ", byte " << i;
     }
     EXPECT_EQ(fill(static_cast<Struct *>(nullptr)), GSC_ERROR_INVALID_ARGUMENT);
@@ -49,7 +56,7 @@ class StructSize : public ::testing::Test {
     for (uint32_t bad : {0u, 3u, size - 1, size + 1, size + 8, UINT32_MAX}) {
       Struct given = good;
       given.struct_size = bad;
-      EXPECT_INVALID(take(&given), "struct_size", bad > size ? "newer header" : "set it to the sizeof");
+      EXPECT_INVALID(take(&given), "struct_size", refusal(bad, size).c_str());
     }
     good.struct_size = size;
     EXPECT_GSC_OK(take(&good));

@@ -31,6 +31,7 @@ TEST(Library, SaysWhatTheCHeaderSays) {
   EXPECT_STREQ(library_get_version(), gsc_library_get_version());
   EXPECT_EQ(library_get_abi_version(), GSC_ABI_VERSION);
   EXPECT_STREQ(library_get_build_info(), gsc_library_get_build_info());
+  EXPECT_NE(std::string(library_get_build_info()).find(", CPU kernels: baseline"), std::string::npos);
   EXPECT_STREQ(status_get_name(GSC_ERROR_BAD_STATE), gsc_status_get_name(GSC_ERROR_BAD_STATE));
   EXPECT_EQ(device_get_count(DeviceType::cpu), 1);
   const gsc_device_info info = device_get_info(DeviceType::cpu);
