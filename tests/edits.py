@@ -198,8 +198,8 @@ def replacements(code, text, kind):
 
 
 def find_edits(root):
-    """All edits of core/ and capi/ but for core/cuda, core/vulkan and what loads or unloads, by file and place. A
-    name has of a long new text only what changes. Those that read alike have a number, but for the first."""
+    """All edits of core/ and capi/ but for core/cuda, core/vulkan and what loads or unloads, by file and place. Their
+    names shorten a long new text to what changes. Those that read alike have a number, but for the first."""
     edits, seen = [], collections.Counter()
     for path in sorted([*(root / "core").rglob("*.[ch]*"), *(root / "capi").rglob("*.[ch]*")]):
         name = path.relative_to(root).as_posix()
@@ -212,11 +212,11 @@ def find_edits(root):
             old = bare[unit.begin:unit.end]
             for begin, end, new in replacements(code[unit.begin:unit.end], old, unit.kind):
                 texts = [" ".join(part.split()) for part in (old, old[:begin] + new + old[end:])]
-                if len(texts[1]) > 40:
+                after = texts[1]
+                if len(after) > 40:
                     around = old[max(begin - 12, 0):begin] + new + old[end:end + 12]
-                    shown = f"{name}: {texts[0]} -> ...{' '.join(around.split())}..."
-                else:
-                    shown = f"{name}: {' -> '.join(texts)}"
+                    after = f"...{' '.join(around.split())}..."
+                shown = f"{name}: {texts[0]} -> {after}"
                 seen[shown] += 1
                 edits.append(Edit(name, unit, texts[1], shown + (f" [{seen[shown]}]" if seen[shown] > 1 else "")))
     return edits

@@ -112,7 +112,7 @@ void train(const Context &context, const Case &c, const std::function<void(const
   }
 }
 
-/// 26 bytes an element and its gradient: parameter and two slots read and written, the copy written.
+/// An element has 26 bytes, for its parameter and two slots twice and its copy once, and 2 or 4 of a gradient.
 TEST(StepSlice, ReturnsTheBytesOfWholeElements) {
   const Training training(make_context(1), {.name = "", .kind = GSC_ADAMW});
   ASSERT_GSC_OK(gsc_scaler_unscale(training.scaler, training.trainer.grad_list(), nullptr));

@@ -33,8 +33,8 @@ namespace Gradscaler.Tests
     }
 
     /// <summary>
-    /// Mono 6.8 can abort with a message of its own if a thread returns from any native function at its end, getppid
-    /// among them. It prints the stack, which has nothing of the library.
+    /// At its end Mono 6.8 can abort while a thread returns from a native function, even getppid. It prints a message
+    /// and the stack, which has nothing of the library.
     /// </summary>
     private static bool IsMonos(string failure)
     {
