@@ -59,12 +59,15 @@ GSC_DEVICE void fill_group_table(const ApplyParams &p, Coefficients<T> *table) {
   __syncthreads();
 }
 
-/// The coefficients of a tensor, in shared memory and read on use: in registers they would compete with the data being
-/// loaded. With many groups, or lags, each warp has a slot for those of its chunk; find_arrays has synchronised the warp
-/// since the previous chunk.
+/// The row of a tensor's coefficients.
+GSC_DEVICE int64_t coefficients_row(const ApplyParams &p, int64_t tensor) {
+  return has_tensor_coefficients(p.step) ? tensor : p.step.group_of[tensor];
+}
+
+/// A row of coefficients, in shared memory and read on use: in registers they would compete with the data being
+/// loaded. With many groups, or lags, each warp has a slot for those of its chunk.
 template <typename T>
-GSC_DEVICE const Coefficients<T> &tensor_coefficients(const ApplyParams &p, Coefficients<T> *table, int64_t tensor) {
-  const int64_t row = has_tensor_coefficients(p.step) ? tensor : p.step.group_of[tensor];
+GSC_DEVICE const Coefficients<T> &coefficients_in(const ApplyParams &p, Coefficients<T> *table, int64_t row) {
   if (shares_groups(p)) return table[row];
   static_assert(kWarps <= kMaxSharedGroups, "a place for every warp");
   Coefficients<T> &own = table[warp_index()];
@@ -101,39 +104,37 @@ inline constexpr unsigned kLineElements = 64;
 /// Elements of a chunk that make it worth it to handle up to a line of them one by one.
 inline constexpr int kMinLineChunk = 4096;
 
-/// Fills in `a`, which belongs to the calling warp. False if the chunk's parameters are of the other arithmetic type.
-/// With `Lines`, packs of long chunks begin where a line of the gradient does.
+/// Fills in `a`, which belongs to the calling warp. False if the part is empty or its parameters are of the other
+/// arithmetic type. All rows are read before the first is used: in a list of small tensors none is in a cache. With
+/// `Lines`, packs of long parts begin where a line of the gradient does.
 template <bool Lines, typename T, int States>
-GSC_DEVICE bool find_arrays(const ApplyParams &p, const Place &place, Arrays<T, States> &a) {
-  const DeviceTensor &param = p.params[place.tensor];
-  if (is_wide(param.dtype) != (sizeof(T) == 8)) return false;
-  __syncwarp();
+GSC_DEVICE bool find_arrays(const ApplyParams &p, const Part &part, Arrays<T, States> &a) {
   if (lane_index() == 0) {
-    const DeviceTensor &grad = p.grads.tensors[place.tensor];
-    a.n = place.n;
+    const auto read = [&](const DeviceTensor *rows) { return rows[part.tensor]; };
+    const DeviceTensor grad = read(p.grads.tensors);
+    const DeviceTensor param = read(p.params);
+    const DeviceTensor copy = read(p.model_copy != nullptr ? p.model_copy : p.params);
+    const DeviceTensor ema = read(p.ema != nullptr ? p.ema : p.params);
+    DeviceTensor state[States > 0 ? States : 1];
+#pragma unroll
+    for (int s = 0; s < States; ++s) state[s] = read(p.state[s]);
+    const Place place = place_of(p.grads, part, grad);
+    a.n = is_wide(param.dtype) == (sizeof(T) == 8) ? place.n : 0;
     a.grad = address(grad, place.offset);
     a.grad_dtype = grad.dtype;
     a.param = address(param, place.offset);
     a.param_dtype = param.dtype;
-    a.copy = nullptr;
-    a.copy_dtype = 0;
+    a.copy = p.model_copy != nullptr ? address(copy, place.offset) : nullptr;
+    a.copy_dtype = p.model_copy != nullptr ? copy.dtype : 0;
+    a.ema = p.ema != nullptr ? static_cast<T *>(ema.data) + place.offset : nullptr;
     constexpr int kWidth = kPackWidth<T>;
     unsigned heads = pack_heads<kWidth>(a.grad, grad.dtype) & pack_heads<kWidth>(a.param, param.dtype);
-    if (p.model_copy != nullptr) {
-      const DeviceTensor &copy = p.model_copy[place.tensor];
-      a.copy = address(copy, place.offset);
-      a.copy_dtype = copy.dtype;
-      heads &= pack_heads<kWidth>(a.copy, copy.dtype);
-    }
+    if (a.copy != nullptr) heads &= pack_heads<kWidth>(a.copy, copy.dtype);
+    if (a.ema != nullptr) heads &= pack_heads<kWidth>(a.ema, kArithmeticDtype<T>);
 #pragma unroll
     for (int s = 0; s < States; ++s) {
-      a.state[s] = static_cast<T *>(p.state[s][place.tensor].data) + place.offset;
+      a.state[s] = static_cast<T *>(state[s].data) + place.offset;
       heads &= pack_heads<kWidth>(a.state[s], kArithmeticDtype<T>);
-    }
-    a.ema = nullptr;
-    if (p.ema != nullptr) {
-      a.ema = static_cast<T *>(p.ema[place.tensor].data) + place.offset;
-      heads &= pack_heads<kWidth>(a.ema, kArithmeticDtype<T>);
     }
     a.head = first_pack(heads, a.n);
     if (Lines && heads != 0 && a.n >= kMinLineChunk) {
@@ -143,7 +144,7 @@ GSC_DEVICE bool find_arrays(const ApplyParams &p, const Place &place, Arrays<T, 
     }
   }
   __syncwarp();
-  return true;
+  return a.n > 0;
 }
 
 /// In P, the type that stand-alone unscale and clip use for this dtype.
@@ -286,9 +287,10 @@ struct Pack {
 
 /// Zeroes the gradients of a skipped step.
 template <typename T>
-GSC_DEVICE void zero_chunk(const ApplyParams &p, const Place &place, const Team &team) {
-  if (is_wide(p.params[place.tensor].dtype) != (sizeof(T) == 8)) return;
-  const DeviceTensor &t = p.grads.tensors[place.tensor];
+GSC_DEVICE void zero_part(const ApplyParams &p, const Part &part, const Team &team) {
+  if (is_wide(p.params[part.tensor].dtype) != (sizeof(T) == 8)) return;
+  const DeviceTensor &t = p.grads.tensors[part.tensor];
+  const Place place = place_of(p.grads, part, t);
   fill_span(address(t, place.offset), t.dtype, place.n, 0.0, team);
 }
 
@@ -303,30 +305,52 @@ GSC_DEVICE void finish_step(const ApplyParams &p, bool skip) {
   conclude_update(*p.step.update, summary);
 }
 
-/// Calls f(place, team) for every part of a chunk of this thread's team, last part first.
+/// The first part that a team takes.
+GSC_DEVICE int64_t first_part(const ApplyParams &p, const Team &team) {
+  return (p.last_chunk << p.grads.split) - 1 - (static_cast<int64_t>(blockIdx.x) * team.count + team.index);
+}
+
+/// Asks for the rows of part i, in a list of tensors with one chunk: rows that serve many parts are in a cache.
+GSC_DEVICE void prefetch_rows(const ApplyParams &p, int64_t i) {
+  if (p.grads.tensor_of != nullptr || i < p.first_chunk << p.grads.split) return;
+  const int64_t tensor = i >> p.grads.split;
+  prefetch(p.grads.tensors + tensor);
+  prefetch(p.params + tensor);
+  if (p.model_copy != nullptr) prefetch(p.model_copy + tensor);
+#pragma unroll
+  for (int s = 0; s < kMaxStates; ++s) {
+    if (p.state[s] != nullptr) prefetch(p.state[s] + tensor);
+  }
+}
+
+/// Calls f(part, team) for every part of a chunk of this thread's team, last part first.
 template <typename F>
 GSC_DEVICE void for_parts_backwards(const ApplyParams &p, const F &f) {
   const Team team = make_team(p.grads.warps_per_chunk);
   const int64_t step = static_cast<int64_t>(gridDim.x) * team.count;
   const int64_t first = p.first_chunk << p.grads.split;
-  int64_t part = (p.last_chunk << p.grads.split) - 1 - (static_cast<int64_t>(blockIdx.x) * team.count + team.index);
-  for (; part >= first; part -= step) {
-    f(place_of_part(p.grads, part), team);
+  for (int64_t i = first_part(p, team); i >= first; i -= step) {
+    prefetch_rows(p, i - step);
+    f(part_of(p.grads, i), team);
+    // All lanes have done with what the warp keeps of this part.
+    __syncwarp();
   }
 }
 
-/// A sweep of formula F over the parameters of arithmetic type T: the whole of a kernel. chunk(in, place, team) works on
-/// a chunk.
-template <typename F, typename T, typename Chunk>
-GSC_DEVICE void sweep_params(const ApplyParams &p, Coefficients<T> *table, const Chunk &chunk) {
+/// A sweep of formula F over the parameters of arithmetic type T: the whole of a kernel. work(in, part, team) works on
+/// a part of a chunk.
+template <typename F, typename T, typename Work>
+GSC_DEVICE void sweep_params(const ApplyParams &p, Coefficients<T> *table, const Work &work) {
+  prefetch_rows(p, first_part(p, make_team(p.grads.warps_per_chunk)));
+  prefetch_record(p.step.update);
   const StepInput in = read_scalars(p);
   if (in.skip) {
     if (p.step.zero_grads) {
-      for_parts_backwards(p, [&](const Place &place, const Team &team) { zero_chunk<T>(p, place, team); });
+      for_parts_backwards(p, [&](const Part &part, const Team &team) { zero_part<T>(p, part, team); });
     }
   } else {
     fill_group_table<F>(p, table);
-    for_parts_backwards(p, [&](const Place &place, const Team &team) { chunk(in, place, team); });
+    for_parts_backwards(p, [&](const Part &part, const Team &team) { work(in, part, team); });
   }
   finish_step(p, in.skip);
 }
@@ -336,13 +360,14 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
     apply_kernel(const __grid_constant__ ApplyParams p) {
   __shared__ Coefficients<T> table[kMaxSharedGroups];
   __shared__ Arrays<T, F::kStates> all_arrays[kWarps];
-  sweep_params<F>(p, table, [&](const StepInput &in, const Place &place, const Team &team) {
+  sweep_params<F>(p, table, [&](const StepInput &in, const Part &part, const Team &team) {
     Arrays<T, F::kStates> &arrays = all_arrays[warp_index()];
-    if (place.n == 0 || !find_arrays<true>(p, place, arrays)) return;
+    const int64_t row = coefficients_row(p, part.tensor);
+    if (!find_arrays<true>(p, part, arrays)) return;
     const volatile auto &a = arrays;
-    const Coefficients<T> &c = tensor_coefficients(p, table, place.tensor);
+    const Coefficients<T> &c = coefficients_in(p, table, row);
     [[maybe_unused]] T ratio = T(1);
-    if constexpr (kNeedsNorms<F>) ratio = static_cast<T>(p.step.ratios[place.tensor]);
+    if constexpr (kNeedsNorms<F>) ratio = static_cast<T>(p.step.ratios[part.tensor]);
     for_packs<T>(a.n, a.head, team, [&]<int Width>(int i) {
       Pack<T, Width, F::kStates> x;
       x.template load<kUpdatesLast<F>>(p, in, a, i, c.sign);
@@ -391,7 +416,7 @@ GSC_DEVICE void update_moments(const ApplyParams &p, const StepInput &in, const 
 }
 
 /// The first sweep of a formula that needs norms: the moments and, per chunk, the sums of squares of parameters and
-/// directions. A warp takes whole tiles of T, a lane one group of each row. A: the arrays of a chunk, which find(place,
+/// directions. A warp takes whole tiles of T, a lane one group of each row. A: the arrays of a chunk, which find(part,
 /// arrays) fills in. tile(in, arrays, coefficients, begin, end, param_columns, direction_columns) works on this lane's
 /// groups of the tile [begin, end).
 template <typename F, typename T, typename A, typename Find, typename Tile>
@@ -411,11 +436,17 @@ GSC_DEVICE void sweep_moments(const ApplyParams &p, const Find &find, const Tile
        base -= static_cast<int64_t>(gridDim.x) * team.count, half ^= 1) {
     const int64_t chunk = base - team.index;
     A &arrays = all_arrays[warp_index()];
-    const Place place = chunk >= p.first_chunk ? place_of(p.grads, chunk) : Place{};
-    const bool active = place.n > 0 && find(place, arrays);
+    Part part{};
+    int64_t row = 0;
+    bool active = false;
+    if (chunk >= p.first_chunk) {
+      part = whole_chunk(p.grads, chunk);
+      row = coefficients_row(p, part.tensor);
+      active = find(part, arrays);
+    }
     const volatile auto &a = arrays;
     if (active) {
-      const Coefficients<T> &c = tensor_coefficients(p, table, place.tensor);
+      const Coefficients<T> &c = coefficients_in(p, table, row);
       for (int t = team.warp; t * kTile < a.n; t += team.warps) {
         double param_columns[kWidth] = {};
         double direction_columns[kWidth] = {};
@@ -444,7 +475,7 @@ template <typename F, typename T>
 __global__ void __launch_bounds__(kThreads, 2) moments_kernel(const __grid_constant__ ApplyParams p) {
   using A = Arrays<T, kFirstStates<F>>;
   sweep_moments<F, T, A>(
-      p, [&](const Place &place, A &arrays) { return find_arrays<false>(p, place, arrays); },
+      p, [&](const Part &part, A &arrays) { return find_arrays<false>(p, part, arrays); },
       [&](const StepInput &in, const volatile A &a, const Coefficients<T> &c, int begin, int end, double *param_columns,
           double *direction_columns) {
         constexpr int kWidth = kPackWidth<T>;

@@ -115,26 +115,34 @@ struct CodedArrays : Arrays<float, 0> {
   }
 };
 
+/// As find_arrays. Rows of absent lists are those of the gradients.
 template <int States>
-GSC_DEVICE bool find_coded_arrays(const ApplyParams &p, const Place &place, CodedArrays<States> &a) {
-  if (!find_arrays<false>(p, place, a)) return false;
+GSC_DEVICE bool find_coded_arrays(const ApplyParams &p, const Part &part, CodedArrays<States> &a) {
   if (lane_index() == 0) {
-    a.step = step_number(p.step);
-    a.first = p.step.offsets[place.tensor] + place.offset;
-    a.remainder = p.remainder != nullptr ? address(p.remainder[place.tensor], place.offset) : nullptr;
+    const auto read = [&](const DeviceTensor *rows) { return (rows != nullptr ? rows : p.grads.tensors)[part.tensor]; };
+    const DeviceTensor grad = read(p.grads.tensors);
+    const DeviceTensor remainder = read(p.remainder);
+    DeviceTensor state[CodedArrays<States>::kSlots];
+    DeviceTensor scales[CodedArrays<States>::kSlots];
 #pragma unroll
     for (int s = 0; s < States; ++s) {
-      const DeviceTensor &t = p.state[s][place.tensor];
-      a.codes[s] = address(t, place.offset);
-      a.state_dtype[s] = t.dtype;
-      a.scales[s] = nullptr;
-      if (is_grouped(t.dtype)) {
-        a.scales[s] = static_cast<uint8_t *>(p.scales[s][place.tensor].data) + place.offset / kStateGroup;
-      }
+      state[s] = read(p.state[s]);
+      scales[s] = read(p.scales[s]);
+    }
+    const int64_t first = p.step.offsets[part.tensor];
+    const int64_t offset = place_of(p.grads, part, grad).offset;
+    a.step = step_number(p.step);
+    a.first = first + offset;
+    a.remainder = p.remainder != nullptr ? address(remainder, offset) : nullptr;
+#pragma unroll
+    for (int s = 0; s < States; ++s) {
+      const int32_t dtype = state[s].dtype;
+      a.codes[s] = address(state[s], offset);
+      a.state_dtype[s] = dtype;
+      a.scales[s] = is_grouped(dtype) ? static_cast<uint8_t *>(scales[s].data) + offset / kStateGroup : nullptr;
     }
   }
-  __syncwarp();
-  return true;
+  return find_arrays<false>(p, part, a);
 }
 
 /// f.template operator()<slot>() for the slots of formula F.
@@ -446,16 +454,17 @@ __global__ void __launch_bounds__(kThreads, kCodedBlocks) apply_coded_kernel(con
   using Pack = CodedPack<F, kLaneElements>;
   __shared__ Coefficients<float> table[kMaxSharedGroups];
   __shared__ typename Pack::A all_arrays[kWarps];
-  sweep_params<F>(p, table, [&](const StepInput &in, const Place &place, const Team &team) {
+  sweep_params<F>(p, table, [&](const StepInput &in, const Part &part, const Team &team) {
     auto &arrays = all_arrays[warp_index()];
-    if (place.n == 0 || !find_coded_arrays(p, place, arrays)) return;
+    const int64_t row = coefficients_row(p, part.tensor);
+    if (!find_coded_arrays(p, part, arrays)) return;
     const volatile auto &a = arrays;
-    const Coefficients<float> &c = tensor_coefficients(p, table, place.tensor);
+    const Coefficients<float> &c = coefficients_in(p, table, row);
     // A warp's lanes stay together, for the shuffles.
     constexpr int kWarpElements = 32 * kLaneElements;
     [[maybe_unused]] const unsigned random = random_slots<F>(a, c);
     [[maybe_unused]] float ratio = 1.0F;
-    if constexpr (kNeedsNorms<F>) ratio = static_cast<float>(p.step.ratios[place.tensor]);
+    if constexpr (kNeedsNorms<F>) ratio = static_cast<float>(p.step.ratios[part.tensor]);
     for (int first = team.warp * kWarpElements; first < a.n; first += team.warps * kWarpElements) {
       const int i = first + team.lane * kLaneElements;
       const int valid = valid_elements<kLaneElements>(i, a.n);
@@ -482,7 +491,7 @@ __global__ void __launch_bounds__(kThreads, kCodedBlocks) moments_coded_kernel(c
   using Pack = CodedPack<F, kWidth>;
   using A = typename Pack::A;
   sweep_moments<F, float, A>(
-      p, [&](const Place &place, A &arrays) { return find_coded_arrays(p, place, arrays); },
+      p, [&](const Part &part, A &arrays) { return find_coded_arrays(p, part, arrays); },
       [&](const StepInput &in, const volatile A &a, const Coefficients<float> &c, int begin, int end,
           double *param_columns, double *direction_columns) {
         const unsigned random = random_slots<F>(a, c);

@@ -254,7 +254,7 @@ GSC_DEVICE void join_chunks(const CheckParams &p, float inv_scale) {
   const ChunkPartial *partials = p.partials;
   double amax = 0.0;
   double sum = 0.0;
-#pragma unroll 4
+#pragma unroll 8
   for (int64_t i = threadIdx.x; i < p.plan.chunk_count; i += kThreads) {
     const ChunkSum part = load_chunk_sum(partials + i);
     amax = part.amax > amax ? part.amax : amax;
@@ -270,7 +270,7 @@ GSC_DEVICE void join_chunks(const CheckParams &p, float inv_scale) {
   if (c.before_first != 0) {
     const int64_t key = kNoOffender - c.before_first;
     const int64_t chunk = offender_chunk(key);
-    const int64_t tensor = p.plan.tensor_of[chunk];
+    const int64_t tensor = whole_chunk(p.plan, chunk).tensor;
     totals.first_tensor = tensor;
     totals.first_element = ((chunk - p.plan.tensors[tensor].first_chunk) << p.plan.chunk_shift) + offender_offset(key);
   }
@@ -288,16 +288,20 @@ __global__ void __launch_bounds__(kThreads, kCheckResident) check_kernel(const _
   __shared__ WarpStat stats[2][kWarps];
   const Team team = make_team(p.plan.warps_per_chunk);
   const float inv_scale = p.inv_scale != nullptr ? *p.inv_scale : 1.0F;
+  prefetch_record(p.record);
+  const int64_t step = static_cast<int64_t>(gridDim.x) * team.count;
   int half = 0;
   for (int64_t base = p.first_chunk + static_cast<int64_t>(blockIdx.x) * team.count; base < p.last_chunk;
-       base += static_cast<int64_t>(gridDim.x) * team.count, half ^= 1) {
+       base += step, half ^= 1) {
     const int64_t chunk = base + team.index;
+    if (p.plan.tensor_of == nullptr && chunk + step < p.last_chunk) prefetch(p.plan.tensors + chunk + step);
     double *sums = tile_sums[half][team.index];
     Place place{};
     int32_t dtype = 0;
     if (chunk < p.last_chunk) {
-      place = place_of(p.plan, chunk);
-      const DeviceTensor &t = p.plan.tensors[place.tensor];
+      const Part part = whole_chunk(p.plan, chunk);
+      const DeviceTensor &t = p.plan.tensors[part.tensor];
+      place = place_of(p.plan, part, t);
       dtype = t.dtype;
       char *data = address(t, place.offset);
       const WarpStat stat = with_dtype(dtype, [&](auto d) {

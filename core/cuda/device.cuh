@@ -72,6 +72,21 @@ GSC_DEVICE void raise_to(int64_t *word, int64_t value) {
   atomicMax(reinterpret_cast<unsigned long long *>(word), static_cast<unsigned long long>(value));
 }
 
+/// Asks the memory for what will be read soon.
+GSC_DEVICE void prefetch([[maybe_unused]] const void *p) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#endif
+}
+
+/// The same for a record that one thread will read at the end of the kernel.
+template <typename T>
+GSC_DEVICE void prefetch_record(const T *record) {
+  constexpr unsigned kSector = 32;
+  if (record == nullptr || blockIdx.x != 0 || threadIdx.x * kSector >= sizeof(T)) return;
+  prefetch(reinterpret_cast<const char *>(record) + threadIdx.x * kSector);
+}
+
 /// Bytes in registers, packed from the lowest word up.
 template <int Bytes>
 struct Words {
@@ -229,29 +244,37 @@ GSC_DEVICE void put_element(Words<Bytes> &g, int k, T x) {
   put_stored<typename D::Stored>(g, k, narrow_to<Converter<D>>(x));
 }
 
-/// The location of a chunk.
-struct Place {
+/// A chunk, or a part of one, before its tensor's row has been read.
+struct Part {
   int64_t tensor;
-  int64_t offset;  ///< first element
-  int n;           ///< elements; 0: the tensor is absent
+  int64_t chunk;
+  int begin;     ///< first element in the chunk
+  int elements;  ///< where the tensor does not end before
 };
 
-GSC_DEVICE Place place_of(const PlanView &plan, int64_t chunk) {
-  Place r;
-  r.tensor = plan.tensor_of[chunk];
-  const DeviceTensor &t = plan.tensors[r.tensor];
-  r.offset = (chunk - t.first_chunk) << plan.chunk_shift;
-  r.n = t.data == nullptr ? 0 : static_cast<int>(least(t.count - r.offset, int64_t{1} << plan.chunk_shift));
-  return r;
+GSC_DEVICE Part part_of_chunk(const PlanView &plan, int64_t chunk, int begin, int elements) {
+  return {plan.tensor_of != nullptr ? plan.tensor_of[chunk] : chunk, chunk, begin, elements};
 }
-
-/// A part of a chunk; 0 elements: it is absent, or begins after the tensor's end.
-GSC_DEVICE Place place_of_part(const PlanView &plan, int64_t part) {
-  Place r = place_of(plan, part >> plan.split);
+GSC_DEVICE Part whole_chunk(const PlanView &plan, int64_t chunk) {
+  return part_of_chunk(plan, chunk, 0, 1 << plan.chunk_shift);
+}
+GSC_DEVICE Part part_of(const PlanView &plan, int64_t part) {
   const int elements = 1 << (plan.chunk_shift - plan.split);
   const int begin = static_cast<int>(part & ((int64_t{1} << plan.split) - 1)) * elements;
-  r.offset += begin;
-  r.n = least(greatest(r.n - begin, 0), elements);
+  return part_of_chunk(plan, part >> plan.split, begin, elements);
+}
+
+/// The elements of a part.
+struct Place {
+  int64_t offset;  ///< first element
+  int n;           ///< elements; 0: the tensor is absent, or ends before
+};
+
+GSC_DEVICE Place place_of(const PlanView &plan, const Part &part, const DeviceTensor &row) {
+  Place r;
+  r.offset = ((part.chunk - row.first_chunk) << plan.chunk_shift) + part.begin;
+  const int64_t left = row.data == nullptr ? 0 : greatest(row.count - r.offset, int64_t{0});
+  r.n = static_cast<int>(least(left, static_cast<int64_t>(part.elements)));
   return r;
 }
 

@@ -76,8 +76,9 @@ static __global__ void __launch_bounds__(kThreads) diagnose_kernel(const __grid_
        chunk += step) {
     for (int b = lane_index(); b < GSC_EXPONENT_BINS; b += 32) bins[b] = 0;
     __syncwarp();
-    const Place place = place_of(p.plan, chunk);
-    const DeviceTensor &t = p.plan.tensors[place.tensor];
+    const Part part = whole_chunk(p.plan, chunk);
+    const DeviceTensor &t = p.plan.tensors[part.tensor];
+    const Place place = place_of(p.plan, part, t);
     char *data = address(t, place.offset);
     const ChunkDiagnosis r =
         with_dtype(t.dtype, [&](auto d) { return diagnose_chunk<decltype(d)>(data, place.n, lane_index(), bins); });
@@ -86,7 +87,7 @@ static __global__ void __launch_bounds__(kThreads) diagnose_kernel(const __grid_
     __syncwarp();
     if (p.histogram == nullptr) continue;
     for (int b = lane_index(); b < GSC_EXPONENT_BINS; b += 32) {
-      if (bins[b] != 0) add_to(&p.histogram[place.tensor * GSC_EXPONENT_BINS + b], bins[b]);
+      if (bins[b] != 0) add_to(&p.histogram[part.tensor * GSC_EXPONENT_BINS + b], bins[b]);
     }
   }
 }

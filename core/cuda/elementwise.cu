@@ -9,14 +9,14 @@ namespace gsc::cuda {
 
 constexpr int kBlocks = 4;  // per multiprocessor
 
-/// Calls f(place, team) for every part of a chunk of this thread's team.
+/// Calls f(tensor, place, team) for every part of a chunk of this thread's team.
 template <typename F>
 GSC_DEVICE void for_parts(const PlanView &plan, const F &f) {
   const Team team = make_team(plan.warps_per_chunk);
   const int64_t step = static_cast<int64_t>(gridDim.x) * team.count;
-  for (int64_t part = static_cast<int64_t>(blockIdx.x) * team.count + team.index; part < plan.part_count();
-       part += step) {
-    f(place_of_part(plan, part), team);
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * team.count + team.index; i < plan.part_count(); i += step) {
+    const Part part = part_of(plan, i);
+    f(part.tensor, place_of(plan, part, plan.tensors[part.tensor]), team);
   }
 }
 
@@ -116,9 +116,9 @@ GSC_DEVICE void copy_span(const char *src, char *dst, int bytes, const Team &tea
 static __global__ void __launch_bounds__(kThreads, 4) elementwise_kernel(const __grid_constant__ ElementwiseParams p) {
   const ElementwiseRule rule = resolve(p.op, p.a, p.b, p.factor, p.same);
   if (rule.nothing) return;
-  for_parts(p.dst, [&](const Place &place, const Team &team) {
-    const DeviceTensor &src = p.src[place.tensor];
-    const DeviceTensor &dst = p.dst.tensors[place.tensor];
+  for_parts(p.dst, [&](int64_t tensor, const Place &place, const Team &team) {
+    const DeviceTensor &src = p.src[tensor];
+    const DeviceTensor &dst = p.dst.tensors[tensor];
     const char *from = address(src, place.offset);
     char *to = address(dst, place.offset);
     if (is_copy(rule.op, src.dtype, dst.dtype)) {
@@ -134,8 +134,8 @@ static __global__ void __launch_bounds__(kThreads, 4) elementwise_kernel(const _
 }
 
 static __global__ void __launch_bounds__(kThreads) fill_kernel(const __grid_constant__ ElementwiseParams p) {
-  for_parts(p.dst, [&](const Place &place, const Team &team) {
-    const DeviceTensor &t = p.dst.tensors[place.tensor];
+  for_parts(p.dst, [&](int64_t tensor, const Place &place, const Team &team) {
+    const DeviceTensor &t = p.dst.tensors[tensor];
     fill_span(address(t, place.offset), t.dtype, place.n, p.a, team);
   });
 }

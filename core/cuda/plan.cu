@@ -6,13 +6,15 @@
 
 namespace gsc::cuda {
 
-/// Writes `count` tensors from index `first` on, whose chunks end before `end_chunk`, and the tensor of each chunk.
+/// Writes `count` tensors from index `first` on, whose chunks end before `end_chunk`, and the tensor of each chunk
+/// unless `tensor_of` is NULL.
 static __global__ void __launch_bounds__(kThreads)
     write_tensors_kernel(DeviceTensor *tensors, int32_t *tensor_of, const __grid_constant__ TensorBatch batch,
                          int64_t first, int count, int64_t end_chunk) {
   for (int i = warp_index(); i < count; i += kWarps) {
     const int64_t end = i + 1 < count ? batch.tensors[i + 1].first_chunk : end_chunk;
     if (lane_index() == 0) tensors[first + i] = batch.tensors[i];
+    if (tensor_of == nullptr) continue;
     for (int64_t chunk = batch.tensors[i].first_chunk + lane_index(); chunk < end; chunk += 32) {
       tensor_of[chunk] = static_cast<int32_t>(first + i);
     }

@@ -22,8 +22,10 @@ T *at(void *memory, int64_t offset) {
 }  // namespace
 
 TableLayout::TableLayout(const Plan &plan, bool with_partials) {
+  one_each = plan.chunk_count() == plan.size();
+  for (int64_t i = 0; one_each && i < plan.size(); ++i) one_each = plan.first_chunk(i) == i;
   tensor_of = round_up(plan.size() * int64_t{sizeof(DeviceTensor)});
-  partials = tensor_of + round_up(plan.chunk_count() * int64_t{sizeof(int32_t)});
+  partials = tensor_of + (one_each ? 0 : round_up(plan.chunk_count() * int64_t{sizeof(int32_t)}));
   counters = partials + (with_partials ? round_up(plan.chunk_count() * int64_t{sizeof(ChunkPartial)}) : 0);
   staged = counters + round_up(2 * sizeof(CheckCounters));
   const bool stages = with_partials && plan.size() > PointerBatch::kCount;
@@ -94,7 +96,7 @@ PlanOnDevice::PlanOnDevice(CudaBackend &backend, const Plan &plan, Use use, cuda
   }
   const TableLayout layout(plan, use == Use::kNorm);
   auto *tensors = at<DeviceTensor>(scratch_.data(), 0);
-  auto *tensor_of = at<int32_t>(scratch_.data(), layout.tensor_of);
+  auto *tensor_of = layout.one_each ? nullptr : at<int32_t>(scratch_.data(), layout.tensor_of);
   Vec<int64_t> &shares = plan.backend_memory();
   Cut cut = {1, 0};
   if (use == Use::kElementwise) {
@@ -133,7 +135,7 @@ void CudaBackend::bind(Plan &plan) {
     m.partials = at<ChunkPartial>(m.memory, layout.partials);
     m.counters = at<CheckCounters>(m.memory, layout.counters);
     m.staged = at<const void *>(m.memory, layout.staged);
-    auto *device_tensor_of = at<int32_t>(m.memory, layout.tensor_of);
+    auto *device_tensor_of = layout.one_each ? nullptr : at<int32_t>(m.memory, layout.tensor_of);
     const Cut cut = step_cut(plan, shares);
     m.view = {m.tensors, device_tensor_of, plan.size(), plan.chunk_count(), shift_of(plan), cut.warps, cut.split};
     m.check_warps = check_warps(plan, shares);
@@ -142,8 +144,10 @@ void CudaBackend::bind(Plan &plan) {
     const char *what = "uploading the list";
     GSC_CUDA_CALL(what, cudaMemcpyAsync, m.tensors, tensors.data(), tensors.size() * sizeof(DeviceTensor),
                   cudaMemcpyHostToDevice, setup_stream_);
-    GSC_CUDA_CALL(what, cudaMemcpyAsync, device_tensor_of, tensor_of.data(), tensor_of.size() * sizeof(int32_t),
-                  cudaMemcpyHostToDevice, setup_stream_);
+    if (!layout.one_each) {
+      GSC_CUDA_CALL(what, cudaMemcpyAsync, device_tensor_of, tensor_of.data(), tensor_of.size() * sizeof(int32_t),
+                    cudaMemcpyHostToDevice, setup_stream_);
+    }
     GSC_CUDA_CALL(what, cudaStreamSynchronize, setup_stream_);
   } catch (...) {
     if (m.memory != nullptr) release(m.memory, layout.bytes);

@@ -43,7 +43,8 @@ class PlanOnDevice {
 /// The layout of a plan's tables in one allocation.
 struct TableLayout {
   TableLayout(const Plan &plan, bool with_partials);
-  int64_t tensor_of;
+  bool one_each;      ///< every tensor has one chunk: no table tells the tensor of each
+  int64_t tensor_of;  ///< offset
   int64_t partials;
   int64_t counters;
   int64_t staged;

@@ -75,6 +75,20 @@ constexpr Shape kShapes[] = {
 };
 INSTANTIATE_TEST_SUITE_P(All, Shapes, testing::ValuesIn(kShapes), [](const auto &info) { return info.param.name; });
 
+/// The tensor of a chunk needs a table although there are as many of one as of the other.
+TEST(Chunks, AsManyAsTensors) {
+  SKIP_WITHOUT_DEVICE();
+  Twins params, grads, copies;
+  Random random(6);
+  for (const int64_t n : {0, 20000, 7}) {
+    add_filled(params, random, GSC_FP32, n);
+    grads.emplace_back(GSC_FP16, n);
+  }
+  step_twice(params, grads, copies, [&](Twins &all, int step) {
+    for (Twin &g : all) g.fill(step == 1 ? kWithInf : kOrdinary, random);
+  });
+}
+
 /// One-warp teams, and all blocks at the ticket at once: the last one must not join before the slowest warp of every
 /// other has written. Sums differ from check to check, so that stale ones are noticed.
 TEST(Ticket, WaitsForEveryWarp) {

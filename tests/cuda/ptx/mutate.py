@@ -34,12 +34,11 @@ FIRST = {
     "moments_kernel": "All/Teams*lamb:*groups_lamb",
     "norm_kernel": "*Norm/*",
 }
-# Kernel, source line and the next, with the file where two are alike -> why no test can notice that it is left out.
+# Kernel, source line and the next -> why no test can notice that it is left out.
 NOTHING_SHARED = ("the last block of a step reads nothing that other blocks of the launch write, and they have used "
                   "what it writes before they take a ticket")
 LANES_MEET = ("the shuffles of largest_of_group bring the lanes together before a scale is written; the language does "
               "not order memory by them, so the barrier stays")
-ARRAYS_COMPLETE = "find_coded_arrays has another barrier before any lane reads the arrays"
 EXPECTED = {
     **{(kernel, line): reason for kernel in ("apply_kernel", "apply_coded_kernel") for line, reason in {
         "__threadfence(); last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;": NOTHING_SHARED,
@@ -48,14 +47,9 @@ EXPECTED = {
             "what the last block of a step writes, the others have read before the barrier after fill_group_table, or, "
             "if the step is skipped, do not use",
     }.items()},
-    **{(kernel, "__syncwarp(); if (lane_index() == 0) {"):
-       "the block meets at a barrier after each chunk; from there to here only lane 0, which writes, reads the arrays"
-       for kernel in ("moments_kernel", "moments_coded_kernel")},
-    **{(kernel, line): reason for kernel in ("apply_coded_kernel", "moments_coded_kernel") for line, reason in {
-        "core/cuda/apply.cuh: __syncwarp(); return true;": ARRAYS_COMPLETE,
-        "__syncwarp();  // every lane of a group has read its scale, which one lane writes "
-        "for_slots<F>([&]<int S>() { encode<S>(a, i, valid, (random >> S & 1) != 0, bits); });": LANES_MEET,
-    }.items()},
+    **{(kernel, "__syncwarp();  // every lane of a group has read its scale, which one lane writes "
+                "for_slots<F>([&]<int S>() { encode<S>(a, i, valid, (random >> S & 1) != 0, bits); });"): LANES_MEET
+       for kernel in ("apply_coded_kernel", "moments_coded_kernel")},
 }
 
 
@@ -88,6 +82,10 @@ def sites(executable):
     return sorted(rows, key=lambda row: (row[0].split(":")[0], int(row[0].split(":")[1]), row[2]))
 
 
+def file_of(place):
+    return place.partition(":")[0].removeprefix("core/cuda/")
+
+
 def text_of(place):
     """The source line itself."""
     file, number = place.rsplit(":", 1)
@@ -106,7 +104,7 @@ def missing_rows(executable):
     heading = rf"^## .*\bcompute_{executable.rsplit('.', 1)[-1]}\b.*$"
     section = re.split(heading, REPORT.read_text(), maxsplit=1, flags=re.M)[1].partition("\n## ")[0]
     reported = collections.Counter(re.findall(r"^\| (\S+) \| (`.*?`) \| (\w+) \|", section, flags=re.M))
-    present = collections.Counter((place.rsplit(":", 1)[0], f"`{text_of(place)}`", kernel)
+    present = collections.Counter((file_of(place), f"`{text_of(place)}`", kernel)
                                   for place, _, kernel in sites(executable))
     return sorted(" ".join(row) for row in present - reported)
 
@@ -115,7 +113,7 @@ def reason_for(place, kernel):
     """Why this mutant lives, or None."""
     file, number = place.rsplit(":", 1)
     lines = f"{text_of(place)} {text_of(f'{file}:{int(number) + 1}')}"
-    return EXPECTED.get((kernel, lines)) or EXPECTED.get((kernel, f"{file}: {lines}"))
+    return EXPECTED.get((kernel, lines))
 
 
 def quick(executable):
@@ -138,7 +136,7 @@ def quick(executable):
 
 def noticed_before(place, kernel):
     """The runs that noticed this mutant according to the report: (test, how memory was, seed)."""
-    row = re.escape(f"| {place.rsplit(':', 1)[0]} | `{text_of(place)}` | {kernel} | ")
+    row = re.escape(f"| {file_of(place)} | `{text_of(place)}` | {kernel} | ")
     rows = rf"^{row}(\S+) \| (strong|weak) (\d+) \|$"
     return list(dict.fromkeys(re.findall(rows, REPORT.read_text(), flags=re.M)))
 
@@ -197,12 +195,12 @@ def main():
                 wrong += 1
                 verdict += ", UNEXPECTED"
             test, outcome, memory, seed = killed or ("", reason or "", "", "")
-            rows.append(f"| {place.rsplit(':', 1)[0]} | `{text_of(place)}` | {kernel} |"
+            rows.append(f"| {file_of(place)} | `{text_of(place)}` | {kernel} |"
                         + (f" {test} | {memory} {seed} |" if killed else " | |"))
             print(f"{target}  {place:<28} {what:<9} {kernel:<16} {verdict:<18} {test} {outcome}", flush=True)
         targets.setdefault(tuple(rows), []).append(f"compute_{target}")
     for rows, names in targets.items():
-        table += [f"## {', '.join(names)}", "", "| file | left out | of | noticed by | memory, seed |",
+        table += [f"## {', '.join(names)}", "", "| file in core/cuda | left out | of | noticed by | memory, seed |",
                   "|---|---|---|---|---|", *rows, ""]
     table.append(f"{mutants} mutants, {wrong} not as expected.")
     print(table[-1])
