@@ -8,6 +8,7 @@ namespace gsc_test {
 namespace {
 
 using Mask = std::vector<uint8_t>;
+using Steps = std::vector<int64_t>;
 
 gsc_status set_present(gsc_tensor_list *list, const Mask &mask, void *const *data = nullptr) {
   return gsc_tensor_list_set_present(list, mask.data(), data, std::ssize(mask), nullptr);
@@ -97,11 +98,6 @@ TEST_P(AbsentInScaler, EveryPass) {
 struct Small {
   Small() : trainer(context, {.options = optimizer_options(GSC_ADAMW), .counts = {4, 5, 6}}) {}
   void *at(size_t i) { return trainer.grads()[i].data(); }
-  gsc_tensor tensor(int64_t i) const {
-    gsc_tensor found{};
-    EXPECT_GSC_OK(gsc_tensor_list_get_tensor(trainer.grad_list(), i, &found));
-    return found;
-  }
   Context context = make_context(1);
   Trainer trainer;
 };
@@ -113,22 +109,21 @@ TEST(SetPresent, AddressesOfTheAbsent) {
   // An absent tensor may have an address or none.
   void *const nowhere[] = {s.at(0), nullptr, other.data()};
   ASSERT_GSC_OK(set_present(grads, {1, 0, 0}, nowhere));
-  EXPECT_EQ(s.tensor(1).data, nullptr);
-  EXPECT_EQ(s.tensor(1).count, 5);
-  EXPECT_EQ(s.tensor(2).data, other.data());
+  EXPECT_EQ(tensor_at(grads, 1).data, nullptr);
+  EXPECT_EQ(tensor_at(grads, 1).count, 5);
+  EXPECT_EQ(tensor_at(grads, 2).data, other.data());
   EXPECT_INVALID(set_present(grads, {1, 1, 1}), "present[1]", "no address");
   EXPECT_INVALID(gsc_tensor_list_set_present(grads, nullptr, nullptr, 3, nullptr), "present[1]", "no address");
   ASSERT_GSC_OK(set_present(grads, {1, 0, 1}));
   // set_pointers takes NULL for an absent tensor.
   ASSERT_GSC_OK(gsc_tensor_list_set_pointers(grads, nowhere, 3, nullptr));
-  void *const all[] = {s.at(0), s.at(1), s.at(2)};
-  ASSERT_GSC_OK(gsc_tensor_list_set_pointers(grads, all, 3, nullptr));
+  ASSERT_GSC_OK(set_pointers(grads, {s.at(0), s.at(1), s.at(2)}));
   ASSERT_GSC_OK(gsc_optimizer_step(s.trainer, nullptr));
-  EXPECT_EQ(s.trainer.tensor_steps(), (std::vector<int64_t>{1, 0, 1}));
+  EXPECT_EQ(s.trainer.tensor_steps(), (Steps{1, 0, 1}));
   ASSERT_GSC_OK(set_present(grads, {1, 1, 1}));
   EXPECT_INVALID(gsc_tensor_list_set_pointers(grads, nowhere, 3, nullptr), "data[1]", "is NULL");
   ASSERT_GSC_OK(gsc_optimizer_step(s.trainer, nullptr));
-  EXPECT_EQ(s.trainer.tensor_steps(), (std::vector<int64_t>{2, 1, 2}));
+  EXPECT_EQ(s.trainer.tensor_steps(), (Steps{2, 1, 2}));
 }
 
 TEST(SetPresent, Errors) {
@@ -145,7 +140,7 @@ TEST(SetPresent, Errors) {
   // An absent tensor that has an address must not lie in another either: it may be present again without a new one.
   EXPECT_INVALID(set_present(grads, {1, 0, 1}, overlap), "overlaps params[1]");
   ASSERT_GSC_OK(gsc_optimizer_step(s.trainer, nullptr));
-  EXPECT_EQ(s.trainer.tensor_steps(), (std::vector<int64_t>{1, 1, 1})) << "all are present still";
+  EXPECT_EQ(s.trainer.tensor_steps(), (Steps{1, 1, 1})) << "all are present still";
 
   gsc_tensor_list *state = nullptr;
   ASSERT_GSC_OK(gsc_optimizer_get_state(s.trainer, 0, &state, nullptr));
@@ -155,11 +150,8 @@ TEST(SetPresent, Errors) {
   std::vector<Buffer> p = make_buffers(GSC_FP32, {4, 5, 6}), g = make_buffers(GSC_FP32, {4, 5, 6});
   const List params = make_list(context, p), absent = make_list(context, g);
   ASSERT_GSC_OK(set_present(absent, mask));
-  gsc_optimizer *optimizer = nullptr;
-  EXPECT_INVALID(gsc_optimizer_create(context, nullptr, params, absent, nullptr, nullptr, 0, &optimizer), "grads[2]",
-                 "is absent");
-  EXPECT_INVALID(gsc_optimizer_create(context, nullptr, absent, params, nullptr, nullptr, 0, &optimizer), "params[2]",
-                 "is absent");
+  EXPECT_INVALID(status_of_optimizer(context, nullptr, params, absent), "grads[2]", "is absent");
+  EXPECT_INVALID(status_of_optimizer(context, nullptr, absent, params), "params[2]", "is absent");
   EXPECT_EQ(before.grads, s.trainer.snapshot().grads);
 }
 
@@ -173,7 +165,7 @@ TEST(TensorSteps, Errors) {
   EXPECT_INVALID(gsc_optimizer_set_tensor_steps(s.trainer, nullptr, 3, nullptr), "steps");
   EXPECT_INVALID(gsc_optimizer_get_tensor_steps_sync(s.trainer, steps, 4, nullptr), "count is 4");
   EXPECT_INVALID(gsc_optimizer_get_tensor_steps_sync(s.trainer, nullptr, 3, nullptr), "out_steps");
-  EXPECT_EQ(s.trainer.tensor_steps(), (std::vector<int64_t>{0, 0, 0}));
+  EXPECT_EQ(s.trainer.tensor_steps(), (Steps{0, 0, 0}));
   // One number is enough to need an array.
   Trainer one(s.context, {.options = optimizer_options(GSC_ADAMW), .counts = {4}});
   EXPECT_INVALID(gsc_optimizer_set_tensor_steps(one, nullptr, 1, nullptr), "steps");
@@ -189,10 +181,10 @@ TEST(TensorSteps, OfCheckpointsWithAndWithoutThem) {
   const Image counted = saved_image(s.trainer);
   EXPECT_EQ(counted.size(), plain.size() + 3 * sizeof(int64_t));
   ASSERT_GSC_OK(load_image(s.trainer, plain));
-  EXPECT_EQ(s.trainer.tensor_steps(), (std::vector<int64_t>{0, 0, 0}));
+  EXPECT_EQ(s.trainer.tensor_steps(), (Steps{0, 0, 0}));
   ASSERT_GSC_OK(load_image(s.trainer, counted));
-  EXPECT_EQ(s.trainer.tensor_steps(), (std::vector<int64_t>{7, 0, 3}));
-  EXPECT_EQ(applied_steps(s.trainer.optimizer()), 7);
+  EXPECT_EQ(s.trainer.tensor_steps(), (Steps{7, 0, 3}));
+  EXPECT_EQ(applied_steps(s.trainer), 7);
 }
 
 }  // namespace

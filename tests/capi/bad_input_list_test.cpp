@@ -21,11 +21,7 @@ class BadInputList : public ::testing::Test {
     for (const int64_t i : {int64_t{0}, int64_t{2}, kCount - 1}) {
       std::vector<gsc_tensor> tensors = tensors_;
       spoil(tensors[i]);
-      auto *const untouched = reinterpret_cast<gsc_tensor_list *>(uintptr_t{0x10});
-      gsc_tensor_list *list = untouched;
-      const std::string name = text("tensors[", i, "]", field);
-      EXPECT_INVALID(gsc_tensor_list_create(context_, tensors.data(), kCount, nullptr, &list), name.c_str());
-      EXPECT_EQ(list, untouched);
+      EXPECT_INVALID(status_of_list(context_, tensors), text("tensors[", i, "]", field).c_str());
     }
   }
 
@@ -84,12 +80,9 @@ TEST_F(BadInputList, Overlap) {
   // The same buffer twice; one element in common; one inside the other.
   const std::pair<int64_t, int64_t> kRanges[] = {{0, 16}, {15, 8}, {4, 1}};
   for (const auto &[first, count] : kRanges) {
-    gsc_tensor_list *list = nullptr;
     tensors_[3].data = static_cast<float *>(tensors_[1].data) + first;
     tensors_[3].count = count;
-    EXPECT_INVALID(gsc_tensor_list_create(context_, tensors_.data(), kCount, nullptr, &list), "tensors[1]",
-                   "tensors[3]", "overlap");
-    EXPECT_EQ(list, nullptr);
+    EXPECT_INVALID(status_of_list(context_, tensors_), "tensors[1]", "tensors[3]", "overlap");
   }
 }
 
@@ -103,20 +96,16 @@ TEST_F(BadInputList, OverlapByOne16BitElement) {
     const gsc_status status = meets ? GSC_ERROR_INVALID_ARGUMENT : GSC_OK;
     const std::vector<gsc_tensor> pair = {four_at(0), four_at(begin)}, reversed = {four_at(begin), four_at(0)};
     for (const std::vector<gsc_tensor> &tensors : {pair, reversed}) {
-      gsc_tensor_list *made = nullptr;
-      EXPECT_EQ(gsc_tensor_list_create(context_, tensors.data(), 2, nullptr, &made), status);
-      gsc_tensor_list_destroy(made);
+      EXPECT_EQ(status_of_list(context_, tensors), status);
     }
     const List two = make_list(context_, {four_at(0), four_at(8)});
-    void *const of_two[] = {data, data + begin};
-    EXPECT_EQ(gsc_tensor_list_set_pointers(two, of_two, 2, nullptr), status);
+    EXPECT_EQ(set_pointers(two, {data, data + begin}), status);
     // The list that moves comes to lie before the other, or behind it.
     Buffer elsewhere(GSC_FP16, 4);
     for (const int64_t moved : {int64_t{0}, 2 * begin}) {
       const List params = make_list(context_, elsewhere), grads = make_list(context_, {four_at(begin)});
       const Optimizer optimizer = make_optimizer(context_, optimizer_options(GSC_SGD), params, grads);
-      void *const of_params[] = {data + moved};
-      EXPECT_EQ(gsc_tensor_list_set_pointers(params, of_params, 1, nullptr), status) << moved;
+      EXPECT_EQ(set_pointers(params, {data + moved}), status) << moved;
     }
     const gsc_tensor from = four_at(0), to = four_at(begin);
     EXPECT_EQ(gsc_ops_cast(context_, &from, &to, 1, nullptr), status);
@@ -159,9 +148,7 @@ TEST_F(BadInputList, MessagesCutLongNamesBetweenCharacters) {
     const char *names[kCount] = {nullptr, name.c_str()};
     std::vector<gsc_tensor> tensors = tensors_;
     tensors[1].dtype = 0;
-    gsc_tensor_list *list = nullptr;
-    EXPECT_INVALID(gsc_tensor_list_create(context_, tensors.data(), kCount, names, &list), "tensors[1]",
-                   "\xe2\x82\xac...\")");
+    EXPECT_INVALID(status_of_list(context_, tensors, names), "tensors[1]", "\xe2\x82\xac...\")");
     std::string rest = gsc_error_get_message();
     for (size_t at; (at = rest.find("\xe2\x82\xac")) != std::string::npos;) rest.erase(at, 3);
     for (const char c : rest) EXPECT_GE(c, 0) << rest;
@@ -172,10 +159,9 @@ TEST_F(BadInputList, MessagesHaveNamesOf112CharactersWhole) {
   const std::string name(112, 'x');
   const char *names[kCount] = {nullptr, name.c_str()};
   tensors_[1].scale_block_rows = 1;
-  gsc_tensor_list *list = nullptr;
   for (const int32_t dtype : {0, int{GSC_FP32}}) {
     tensors_[1].dtype = dtype;
-    EXPECT_INVALID(gsc_tensor_list_create(context_, tensors_.data(), kCount, names, &list),
+    EXPECT_INVALID(status_of_list(context_, tensors_, names),
                    dtype == 0 ? "tensors[1].dtype" : "tensors[1].scale_block_rows", ("(\"" + name + "\")").c_str());
   }
 }
@@ -187,11 +173,7 @@ TEST_F(BadInputList, SetPointersIsAllOrNothing) {
   for (Buffer &buffer : other) data.push_back(buffer.data());
   const auto expect_refused = [&](void *const *pointers, int64_t count, const char *word) {
     EXPECT_INVALID(gsc_tensor_list_set_pointers(list, pointers, count, nullptr), word);
-    for (int64_t i = 0; i < kCount; ++i) {
-      gsc_tensor tensor;
-      ASSERT_GSC_OK(gsc_tensor_list_get_tensor(list, i, &tensor));
-      EXPECT_EQ(tensor.data, tensors_[i].data);
-    }
+    for (int64_t i = 0; i < kCount; ++i) EXPECT_EQ(tensor_at(list, i).data, tensors_[i].data);
   };
   EXPECT_INVALID(gsc_tensor_list_set_pointers(nullptr, data.data(), kCount, nullptr), "list");
   expect_refused(nullptr, kCount, "data");
@@ -206,10 +188,8 @@ TEST_F(BadInputList, SetPointersIsAllOrNothing) {
     bad[3] = third;
     expect_refused(bad.data(), kCount, "[3]");
   }
-  ASSERT_GSC_OK(gsc_tensor_list_set_pointers(list, data.data(), kCount, nullptr));
-  gsc_tensor tensor;
-  ASSERT_GSC_OK(gsc_tensor_list_get_tensor(list, 4, &tensor));
-  EXPECT_EQ(tensor.data, data[4]);
+  ASSERT_GSC_OK(set_pointers(list, data));
+  EXPECT_EQ(tensor_at(list, 4).data, data[4]);
 }
 
 TEST_F(BadInputList, Diagnose) {

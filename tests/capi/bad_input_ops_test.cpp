@@ -2,8 +2,6 @@
 //
 // Bad input to the stateless operations: null words, bad tensors in every list argument, and lists that do not match.
 // What the operations compute is in elementwise_test.cpp and check_test.cpp.
-#include <functional>
-
 #include "tests/support/objects.h"
 
 namespace gsc_test {
@@ -59,30 +57,27 @@ class BadInputOps : public ::testing::Test {
 
 TEST_F(BadInputOps, Scale) {
   const float factor = 2.0f;
-  expect_tensors_checked([&](gsc_context *c, const gsc_tensor *x, const gsc_tensor *y,
-                             int64_t n) { return gsc_ops_scale(c, x, y, n, &factor, nullptr); },
+  expect_tensors_checked([&](auto c, auto x, auto y, auto n) { return gsc_ops_scale(c, x, y, n, &factor, nullptr); },
                          "src", "dst");
   const std::vector<gsc_tensor> a = tensors_of(a_);
   EXPECT_INVALID(gsc_ops_scale(context_, a.data(), a.data(), 3, nullptr, nullptr), "factor");
 }
 
 TEST_F(BadInputOps, Cast) {
-  expect_tensors_checked([&](gsc_context *c, const gsc_tensor *x, const gsc_tensor *y,
-                             int64_t n) { return gsc_ops_cast(c, x, y, n, nullptr); },
-                         "src", "dst");
+  expect_tensors_checked([&](auto c, auto x, auto y, auto n) { return gsc_ops_cast(c, x, y, n, nullptr); }, "src",
+                         "dst");
 }
 
 TEST_F(BadInputOps, Axpby) {
-  expect_tensors_checked([&](gsc_context *c, const gsc_tensor *x, const gsc_tensor *y,
-                             int64_t n) { return gsc_ops_axpby(c, 2.0, x, 3.0, y, n, nullptr); },
+  expect_tensors_checked([&](auto c, auto x, auto y, auto n) { return gsc_ops_axpby(c, 2.0, x, 3.0, y, n, nullptr); },
                          "x", "y");
 }
 
 TEST_F(BadInputOps, Norm) {
   double norm = -7.0;
-  expect_tensors_checked([&](gsc_context *c, const gsc_tensor *x, const gsc_tensor *,
-                             int64_t n) { return gsc_ops_norm(c, x, n, GSC_NORM_L2, &norm, nullptr, nullptr); },
-                         "tensors", nullptr);
+  expect_tensors_checked(
+      [&](auto c, auto x, auto, auto n) { return gsc_ops_norm(c, x, n, GSC_NORM_L2, &norm, nullptr, nullptr); },
+      "tensors", nullptr);
   EXPECT_EQ(norm, 0.0) << "the norm of no tensors";
   norm = -7.0;
   const std::vector<gsc_tensor> a = tensors_of(a_);
@@ -96,9 +91,9 @@ TEST_F(BadInputOps, Norm) {
 TEST_F(BadInputOps, UnscaleCheck) {
   float found_inf = 0.0f;
   const float inverse = 0.5f;
-  expect_tensors_checked([&](gsc_context *c, const gsc_tensor *x, const gsc_tensor *,
-                             int64_t n) { return gsc_ops_unscale_check(c, x, n, &found_inf, &inverse, nullptr); },
-                         "tensors", nullptr);
+  expect_tensors_checked(
+      [&](auto c, auto x, auto, auto n) { return gsc_ops_unscale_check(c, x, n, &found_inf, &inverse, nullptr); },
+      "tensors", nullptr);
   const std::vector<gsc_tensor> a = tensors_of(a_);
   EXPECT_INVALID(gsc_ops_unscale_check(context_, a.data(), 3, nullptr, &inverse, nullptr), "found_inf");
   EXPECT_INVALID(gsc_ops_unscale_check(context_, a.data(), 3, &found_inf, nullptr, nullptr), "inv_scale");

@@ -3,7 +3,6 @@
 // The same bits from 1, 2, 3 or 8 threads, the caller's parallel-for in any order, and every
 // instruction set that this machine has. One script calls every operation of the ABI and keeps a hash of each result's
 // bytes in a transcript; the transcripts must be equal.
-#include <algorithm>
 #include <map>
 
 #include "tests/support/state_slots.h"
@@ -175,7 +174,7 @@ class Script {
     const std::string name =
         text("kind ", kind, " ", dtype_name(param_dtype), " state ", state_format, " master ", master_format);
     record(text(name, " params"), snapshot.params);
-    const Image state = Slots(trainer.optimizer()).image();
+    const Image state = Slots(trainer).image();
     record(text(name, " state"), state.data(), std::ssize(state));
     record(text(name, " model copy"), snapshot.copies);
     record(text(name, " grads"), snapshot.grads);
@@ -240,7 +239,7 @@ TEST(Bits, EveryInstructionSet) {
 /// NaN in codes and weights, one in an element, all positive: which sign a NaN of two has is the compiler's choice. All
 /// their bits are set, so that rounding a NaN as a number shows. The second group has codes and a scale of 0.
 void plant_special(Trainer &trainer) {
-  const Slots slots(trainer.optimizer());
+  const Slots slots(trainer);
   for (size_t t = 0; t < trainer.params().size(); ++t) {
     const int64_t count = trainer.params()[t].count();
     for (size_t slot = 0; slot < slots.slots.size(); ++slot) {
@@ -294,7 +293,7 @@ TEST(Bits, StepsInRegistersOfEveryInstructionSet) {
       }
       EXPECT_TRUE(trainer.guards_intact());
       for (const Buffer &param : trainer.params()) result.push_back(param.image());
-      result.push_back(Slots(trainer.optimizer()).image());
+      result.push_back(Slots(trainer).image());
     }
     return result;
   };

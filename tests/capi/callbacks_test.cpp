@@ -4,10 +4,7 @@
 // call they are in, parallel-fors that drop, repeat, invent or delay tasks or throw, and logs that throw. What other
 // callbacks throw is in memory_test.cpp and reducer_test.cpp.
 #include <atomic>
-#include <functional>
-#include <new>
 #include <stdexcept>
-#include <thread>
 
 #include "tests/support/trainer.h"
 
@@ -196,7 +193,7 @@ TEST(ParallelFor, ThatBreaksItsContractIsFoundOutAndDoesNoHarm) {
       for (int i = 0; i < 10; ++i) {  // more often than there are regions
         EXPECT_GSC_ERROR(gsc_optimizer_zero_grads(trainer, nullptr), GSC_ERROR_CALLBACK, "threw");
       }
-      for (Buffer &grad : expected.grads()) grad.fill(0.0);
+      expected.fill_grads(0.0);
     }
     EXPECT_GSC_OK(gsc_scaler_update(scaler, nullptr)) << "the list is stepped";
     EXPECT_TRUE(trainer.snapshot().same_with_grads(expected.snapshot()));
@@ -247,10 +244,6 @@ struct InAJob : public testing::Test {
   List p = make_list(context, params), g = make_list(context, grads);
   Scaler scaler = make_scaler(context, 4.0f);
   InAJob() { grads.fill(4.0); }
-  gsc_status move(const List &list, Buffer &to) {
-    void *address[] = {to.data()};
-    return gsc_tensor_list_set_pointers(list, address, 1, nullptr);
-  }
 };
 
 /// What a step reads belongs to the step, and a check to its list.
@@ -258,7 +251,7 @@ TEST_F(InAJob, TheListsOfAStepCannotChange) {
   const Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_SGD), p, g);
   int refused = 0;
   jobs.inside = [&] {
-    EXPECT_BAD_STATE(move(p, params), "list is in use");
+    EXPECT_BAD_STATE(set_pointers(p, {params.data()}), "list is in use");
     EXPECT_BAD_STATE(gsc_scaler_unscale(scaler, g, nullptr), "grads is in use");
     ++refused;
   };
@@ -280,7 +273,7 @@ TEST_F(InAJob, TheListOfADiagnosisCannotChange) {
   gsc_tensor_diagnosis diagnosis{};
   gsc_tensor tensor{};
   jobs.inside = [&] {
-    EXPECT_BAD_STATE(move(g, elsewhere), "list is in use");
+    EXPECT_BAD_STATE(set_pointers(g, {elsewhere.data()}), "list is in use");
     EXPECT_BAD_STATE(gsc_scaler_unscale(scaler, g, nullptr), "grads is in use");
     EXPECT_GSC_OK(gsc_tensor_list_get_tensor(g, 0, &tensor));
   };
@@ -293,30 +286,27 @@ TEST_F(InAJob, TheListOfADiagnosisCannotChange) {
     if (is_inside) return;
     is_inside = true;
     EXPECT_GSC_OK(gsc_tensor_list_diagnose_sync(g, &diagnosis, nullptr, 1, nullptr));
-    EXPECT_BAD_STATE(move(g, elsewhere), "list is in use");
+    EXPECT_BAD_STATE(set_pointers(g, {elsewhere.data()}), "list is in use");
   };
   EXPECT_GSC_OK(gsc_scaler_check(scaler, g, nullptr));
   jobs.inside = nullptr;
   ASSERT_GSC_OK(gsc_scaler_discard(scaler, nullptr));
-  EXPECT_GSC_OK(move(g, elsewhere));
+  EXPECT_GSC_OK(set_pointers(g, {elsewhere.data()}));
 }
 
 /// The lists of an optimizer in the making: it has compared their addresses.
 TEST_F(InAJob, TheListsOfAnOptimizerInTheMakingCannotChange) {
   gsc_optimizer_options options = optimizer_options(GSC_ADAGRAD);
   options.initial_accumulator_value = 0.5;
-  jobs.inside = [&] { EXPECT_BAD_STATE(move(g, params), "list is in use"); };
+  jobs.inside = [&] { EXPECT_BAD_STATE(set_pointers(g, {params.data()}), "list is in use"); };
   Optimizer optimizer = make_optimizer(context, options, p, g);
   EXPECT_GT(jobs.regions, 0);
   jobs.inside = nullptr;
-  EXPECT_GSC_OK(move(g, grads)) << "afterwards it is free";
-  gsc_optimizer *none = nullptr;
-  EXPECT_INVALID(gsc_optimizer_create(context, &options, p, p, nullptr, nullptr, 0, &none), "overlaps");
+  EXPECT_GSC_OK(set_pointers(g, {grads.data()})) << "afterwards it is free";
+  EXPECT_INVALID(status_of_optimizer(context, &options, p, p), "overlaps");
   // An object that its caller would not know of.
   jobs.way = Jobs::kDropsOne;
-  EXPECT_GSC_ERROR(gsc_optimizer_create(context, &options, p, g, nullptr, nullptr, 0, &none), GSC_ERROR_CALLBACK,
-                   "options.parallel_for");
-  EXPECT_EQ(none, nullptr);
+  EXPECT_GSC_ERROR(status_of_optimizer(context, &options, p, g), GSC_ERROR_CALLBACK, "options.parallel_for");
 }
 
 /// The call whose parallel-for it was reports it, not a call that a later callback makes.

@@ -3,8 +3,6 @@
 // What is found in lists of tensors of several chunks, in every dtype and for every instruction set: inf and NaN, with the
 // first offender, the counts, the norm and amax of the report, the norms of gsc_ops_norm, and diagnoses. Also check over
 // ranges, empty tensors and empty lists. Every position and magnitude in a span is in tests/core/kernels_test.cpp.
-#include <algorithm>
-
 #include "tests/support/objects.h"
 #include "tests/support/oracle.h"
 #include "tests/support/planted.h"
@@ -13,8 +11,7 @@ namespace gsc_test {
 namespace {
 
 class CheckEach : public ::testing::TestWithParam<int32_t> {};
-INSTANTIATE_TEST_SUITE_P(All, CheckEach, ::testing::ValuesIn(kAllDtypes),
-                         [](const auto &info) { return dtype_name(info.param); });
+INSTANTIATE_TEST_SUITE_P(All, CheckEach, ::testing::ValuesIn(kAllDtypes), name_of_dtype);
 
 TEST_P(CheckEach, RangesInAnyOrderEqualOneCheck) {
   const Context context = make_context(2);
@@ -197,8 +194,7 @@ class Norm : public ::testing::TestWithParam<int32_t> {
  protected:
   Context context_ = make_context(2);
 };
-INSTANTIATE_TEST_SUITE_P(All, Norm, ::testing::ValuesIn(kAllDtypes),
-                         [](const auto &info) { return dtype_name(info.param); });
+INSTANTIATE_TEST_SUITE_P(All, Norm, ::testing::ValuesIn(kAllDtypes), name_of_dtype);
 
 TEST_P(Norm, ManyChunks) {
   Random random(33);

@@ -85,7 +85,7 @@ TEST_F(Checkpoint, NoFlippedBitLoads) {
   }
   EXPECT_TRUE(trainer.snapshot() == before);
   EXPECT_GSC_OK(load_image(trainer, image));
-  EXPECT_EQ(applied_steps(trainer.optimizer()), 2);
+  EXPECT_EQ(applied_steps(trainer), 2);
 }
 
 /// Right checksums around wrong contents: what is refused then is refused for itself.

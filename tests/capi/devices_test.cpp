@@ -38,7 +38,7 @@ TEST(Devices, AListReadsTheScaleOfItsIteration) {
   auto state = with_size<gsc_device_state>();
   EXPECT_BAD_STATE(gsc_scaler_get_device_state(s, away.grad_list(), &state), "grads");
   for (const float scale : {8.0f, 32.0f}) {
-    for (Buffer &buffer : away.grads()) buffer.fill(2.0 * scale);
+    away.fill_grads(2.0 * scale);
     ASSERT_GSC_OK(gsc_scaler_set_scale(s, scale, nullptr));
     ASSERT_GSC_OK(gsc_scaler_unscale(s, away.grad_list(), nullptr));
     EXPECT_EQ(away.grads()[1].get(999), 2.0);
@@ -56,7 +56,7 @@ TEST(Devices, AListReadsTheScaleOfItsIteration) {
 TEST(Devices, TheLastScalerToTakeAListHasItsState) {
   Job job(2);
   Trainer &away = *job.trainers[1];
-  for (Buffer &buffer : away.grads()) buffer.fill(4.0);
+  away.fill_grads(4.0);
   gsc_scaler *const first = job.scaler;
   Scaler second = make_scaler(job.contexts[0], 2.0f);
   ASSERT_GSC_OK(gsc_scaler_check(first, away.grad_list(), nullptr));

@@ -132,8 +132,7 @@ TEST_P(DtypePair, AxpbyWithZeroBOnlyWrites) {
 }
 
 class Elementwise : public ::testing::TestWithParam<int32_t> {};
-INSTANTIATE_TEST_SUITE_P(All, Elementwise, ::testing::ValuesIn(kAllDtypes),
-                         [](const auto &info) { return dtype_name(info.param); });
+INSTANTIATE_TEST_SUITE_P(All, Elementwise, ::testing::ValuesIn(kAllDtypes), name_of_dtype);
 
 TEST_P(Elementwise, StatelessUnscaleCheck) {
   const Context context = make_context();

@@ -51,13 +51,10 @@ TEST_F(Ema, ListsOfTheCallers) {
   const List param_list = make_list(context, params), grad_list = make_list(context, grads);
   gsc_optimizer_options o = optimizer_options(GSC_SGD);
   o.ema_decay = 0.75;
-  gsc_optimizer *none = nullptr;
   for (const int32_t dtype : {GSC_FP16, GSC_BF16, GSC_FP64}) {
     Buffer buffer(dtype, 5);
     const List list = make_list(context, buffer);
-    gsc_tensor_list *slots[] = {list};
-    EXPECT_INVALID(gsc_optimizer_create(context, &o, param_list, grad_list, nullptr, slots, 1, &none),
-                   "state[0][0] is");
+    EXPECT_INVALID(status_of_optimizer(context, &o, param_list, grad_list, {list}), "state[0][0] is");
   }
   Buffer average(GSC_FP32, 5);
   average.fill(1.0);

@@ -197,7 +197,7 @@ TEST_F(FloatEnvironment, AnOverflowDoesNotTrap) {
 #endif
     EXPECT_EQ(status, GSC_OK);
   }
-  EXPECT_EQ(skipped_steps(trainer.optimizer()), 2);
+  EXPECT_EQ(skipped_steps(trainer), 2);
 }
 
 TEST_F(FloatEnvironment, OfCallbacksOfDestruction) {

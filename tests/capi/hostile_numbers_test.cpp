@@ -2,8 +2,6 @@
 //
 // Numbers, addresses and names that no careful caller passes: each is refused with a sentence that names the argument,
 // before anything is read or changed.
-#include <algorithm>
-#include <cstdlib>
 #include <numeric>
 #include <random>
 
@@ -82,15 +80,13 @@ TEST(State, WithoutACountIsRefused) {
   gsc_optimizer_destroy(made);
 }
 
-TEST(SetPointers, RefusesTheOverlapThatCreateRefuses) {
-  const Context context = make_context();
+using SetPointers = OnCpu;
+
+TEST_F(SetPointers, RefusesTheOverlapThatCreateRefuses) {
   Trainer trainer(context, {.options = optimizer_options(GSC_ADAMW), .counts = {64, 8}, .copy_dtype = GSC_BF16});
   const auto refused = [&](void *first, const char *other) {
-    void *data[] = {first, trainer.grads()[1].data()};
-    EXPECT_INVALID(gsc_tensor_list_set_pointers(trainer.grad_list(), data, 2, nullptr), "data[0]", other, "overlaps");
-    gsc_tensor now{};
-    ASSERT_GSC_OK(gsc_tensor_list_get_tensor(trainer.grad_list(), 0, &now));
-    EXPECT_EQ(now.data, trainer.grads()[0].data());
+    EXPECT_INVALID(set_pointers(trainer.grad_list(), {first, trainer.grads()[1].data()}), "data[0]", other, "overlaps");
+    EXPECT_EQ(tensor_at(trainer.grad_list(), 0).data, trainer.grads()[0].data());
   };
   refused(trainer.params()[0].data(), "params[0]");
   refused(trainer.params()[0].as<float>() + 60, "params[0]");
@@ -100,16 +96,14 @@ TEST(SetPointers, RefusesTheOverlapThatCreateRefuses) {
   // The old addresses, and new ones that nothing else has.
   Buffer fresh(GSC_FP32, 64);
   for (void *data : {trainer.grads()[0].data(), fresh.data()}) {
-    void *both[] = {data, trainer.grads()[1].data()};
-    ASSERT_GSC_OK(gsc_tensor_list_set_pointers(trainer.grad_list(), both, 2, nullptr));
+    ASSERT_GSC_OK(set_pointers(trainer.grad_list(), {data, trainer.grads()[1].data()}));
   }
 }
 
 /// Random tensors of zero or more elements in one block of memory. set_pointers refuses them if and only if a comparison
 /// of all pairs finds two that overlap.
-TEST(SetPointers, FindsEveryOverlapInAnyOrder) {
+TEST_F(SetPointers, FindsEveryOverlapInAnyOrder) {
   constexpr int kTensors = 6, kSlot = 4, kArena = 160;
-  const Context context = make_context();
   std::mt19937 random(7);
   Buffer arena(GSC_FP32, kArena);
   int refused = 0, accepted = 0;
@@ -150,7 +144,7 @@ TEST(SetPointers, FindsEveryOverlapInAnyOrder) {
           overlap = overlap || meets(moved[i], params[j]) || (i != j && meets(moved[i], moved[j]));
         }
       }
-      const gsc_status status = gsc_tensor_list_set_pointers(g, data.data(), kTensors, nullptr);
+      const gsc_status status = set_pointers(g, data);
       ASSERT_EQ(status, overlap ? GSC_ERROR_INVALID_ARGUMENT : GSC_OK) << round << ' ' << attempt;
       ++(overlap ? refused : accepted);
     }
@@ -185,12 +179,12 @@ TEST(CollapsedScale, SkipsEveryStepButOfAnEmptyList) {
       gsc_scaler_state state = state_of(scaler);
       state.scale = 0.0f;
       ASSERT_GSC_OK(gsc_scaler_set_state(scaler, &state, nullptr));
-      for (Buffer &buffer : trainer.grads()) buffer.fill(gradient);
+      trainer.fill_grads(gradient);
       const Snapshot before = trainer.snapshot();
       ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, trainer, nullptr));
       ASSERT_GSC_OK(gsc_scaler_step(scaler, trainer, nullptr));
-      EXPECT_EQ(applied_steps(trainer.optimizer()), is_empty ? 2 : 0);
-      EXPECT_EQ(skipped_steps(trainer.optimizer()), is_empty ? 0 : 2);
+      EXPECT_EQ(applied_steps(trainer), is_empty ? 2 : 0);
+      EXPECT_EQ(skipped_steps(trainer), is_empty ? 0 : 2);
       if (!is_empty) {
         EXPECT_TRUE(trainer.snapshot().same_with_grads(before));
         EXPECT_EQ(scale_of(scaler), 0.0f);
@@ -217,7 +211,7 @@ TEST(DeviceLearningRate, ThatIsNoneIsRefused) {
     EXPECT_BAD_STATE(gsc_scaler_update(scaler, nullptr), "no list");
   }
   EXPECT_TRUE(trainer.snapshot().same_with_grads(before));
-  EXPECT_EQ(skipped_steps(trainer.optimizer()), 0);
+  EXPECT_EQ(skipped_steps(trainer), 0);
   lr = -0.0f;
   EXPECT_GSC_OK(gsc_optimizer_step(trainer, nullptr));
 }
@@ -316,10 +310,10 @@ TEST(Messages, EscapeWhatIsInNames) {
   };
   for (const auto &[name, shown] : kNames) {
     const gsc_tensor bad = GSC_TENSOR_INIT(nullptr, 4, GSC_FP32);
-    gsc_tensor_list *list = nullptr;
-    EXPECT_INVALID(gsc_tensor_list_create(context, &bad, 1, &name, &list), shown);
+    EXPECT_INVALID(status_of_list(context, {bad}, &name), shown);
     Buffer buffer(GSC_FP32, 4);
     const gsc_tensor good = buffer.tensor();
+    gsc_tensor_list *list = nullptr;
     ASSERT_GSC_OK(gsc_tensor_list_create(context, &good, 1, &name, &list));
     const List kept(list);
     const char *got = nullptr;
@@ -332,8 +326,7 @@ TEST(Messages, EscapeWhatIsInNames) {
   std::string shown = "(\"x";
   while (shown.size() < 111) shown += "\\x0a";
   const gsc_tensor bad = GSC_TENSOR_INIT(nullptr, 4, GSC_FP32);
-  gsc_tensor_list *list = nullptr;
-  EXPECT_INVALID(gsc_tensor_list_create(context, &bad, 1, &name, &list), (shown + "...\")").c_str());
+  EXPECT_INVALID(status_of_list(context, {bad}, &name), (shown + "...\")").c_str());
   EXPECT_EQ(std::string(gsc_error_get_message()).find('\n'), std::string::npos);
 }
 

@@ -31,14 +31,14 @@ TEST(CheckLarge, MoreThanTwoToThe31Elements) {
   data[7] = encode(3.0, GSC_FP16);
   data[count - 1] = encode(4.0, GSC_FP16);
   ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
-  const gsc_report report = report_of(scaler, list.get());
+  const gsc_report report = report_of(scaler, list);
   EXPECT_EQ(report.inf_count, 1);
   EXPECT_EQ(report.first_element, at);
   EXPECT_EQ(report.grad_amax, 2.0);
   data[at] = 0;
   ASSERT_GSC_OK(gsc_scaler_discard(scaler, nullptr));
   ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
-  EXPECT_DOUBLE_EQ(report_of(scaler, list.get()).grad_norm, 2.5);
+  EXPECT_DOUBLE_EQ(report_of(scaler, list).grad_norm, 2.5);
   munmap(memory, bytes);
 }
 

@@ -116,12 +116,10 @@ TEST(Lifetime, ManyOptimizersOfOnePairOfListsGoOldestFirst) {
   for (int i = 0; i < 20000; ++i) optimizers.push_back(make_optimizer(context, optimizer_options(GSC_SGD), p, g));
   for (size_t i = 0; i + 1 < optimizers.size(); ++i) optimizers[i].reset();
   Buffer elsewhere(GSC_FP32, 4);
-  void *address[] = {elsewhere.data()};
-  EXPECT_GSC_OK(gsc_tensor_list_set_pointers(g, address, 1, nullptr));
-  address[0] = params.data();
-  EXPECT_INVALID(gsc_tensor_list_set_pointers(g, address, 1, nullptr), "overlaps");
+  EXPECT_GSC_OK(set_pointers(g, {elsewhere.data()}));
+  EXPECT_INVALID(set_pointers(g, {params.data()}), "overlaps");
   optimizers.clear();
-  EXPECT_GSC_OK(gsc_tensor_list_set_pointers(g, address, 1, nullptr)) << "no optimizer is left that objects";
+  EXPECT_GSC_OK(set_pointers(g, {params.data()})) << "no optimizer is left that objects";
 }
 
 }  // namespace

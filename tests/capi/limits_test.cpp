@@ -11,12 +11,9 @@
 
 #include <atomic>
 #include <cerrno>
-#include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <set>
-#include <thread>
 
 #include "tests/support/trainer.h"
 

@@ -3,13 +3,10 @@
 // Numbers in messages have a decimal point in every locale of the process. Where the system has no locale with a
 // comma, one is made in a temporary folder; without localedef the test is skipped.
 #include <clocale>
-#include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <random>
-#include <string>
 
 #include "tests/support/trainer.h"
 

@@ -4,8 +4,6 @@
 // wrong alignment of the caller's allocator or in operator new, ends in an error with nothing leaked, and the call can be
 // repeated; and the plan of a list is small. Linked to the static library so that the operator new and malloc of
 // memory_hooks.cpp are the library's too.
-#include <functional>
-
 #include "memory_hooks.h"
 #include "tests/support/trainer.h"
 
@@ -249,7 +247,7 @@ TEST(AllocationFailure, LeavesTheListsOfAnOptimizerAsTheyWere) {
     const gsc_status status = gsc_optimizer_create(context, nullptr, params, grads, nullptr, nullptr, 0, &optimizer);
     allocator.fail_at = 0;
     ASSERT_GSC_OK(gsc_scaler_check(scaler, grads, nullptr));
-    ASSERT_EQ(report_of(scaler, grads.get()).nonfinite_count, status == GSC_OK ? 4 : 0) << failures;
+    ASSERT_EQ(report_of(scaler, grads).nonfinite_count, status == GSC_OK ? 4 : 0) << failures;
     ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
     gsc_optimizer_destroy(status == GSC_OK ? optimizer : nullptr);
   }

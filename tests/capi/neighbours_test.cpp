@@ -34,18 +34,17 @@ class Arena {
     const gsc_tensor &t = tensors_[tensor];
     store(static_cast<unsigned char *>(t.data) + element * dtype_size(t.dtype), value, t.dtype);
   }
-  void fill(uint64_t seed) {
+  void fill(uint64_t seed, double limit = 9.0) {
     Random values(seed);
     for (size_t t = 0; t < tensors_.size(); ++t) {
-      for (int64_t i = 0; i < tensors_[t].count; ++i) set(t, i, round_to(values.uniform(-9.0, 9.0), tensors_[t].dtype));
+      for (int64_t i = 0; i < tensors_[t].count; ++i) {
+        set(t, i, round_to(values.uniform(-limit, limit), tensors_[t].dtype));
+      }
     }
   }
   std::vector<Image> image() const {
     std::vector<Image> result;
-    for (const gsc_tensor &t : tensors_) {
-      const auto *first = static_cast<const unsigned char *>(t.data);
-      result.emplace_back(first, first + t.count * dtype_size(t.dtype));
-    }
+    for (const gsc_tensor &t : tensors_) result.push_back(image_of(t));
     return result;
   }
   bool guards_intact() const { return memory_->guards_intact(); }
@@ -66,22 +65,13 @@ struct Training {
         params(counts, fp32, gaps, layout),
         copies(counts, std::vector<int32_t>(counts.size(), GSC_FP16), gaps, layout),
         first(counts, fp32, gaps, layout),
-        second(counts, fp32, gaps, layout),
-        grad_list(make_list(context, grads.tensors())),
-        param_list(make_list(context, params.tensors())),
-        copy_list(make_list(context, copies.tensors())),
-        first_list(make_list(context, first.tensors())),
-        second_list(make_list(context, second.tensors())),
-        scaler(make_scaler(context, scaler_options(256.0f))) {
+        second(counts, fp32, gaps, layout) {
     gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
     optimizer = make_optimizer(context, options, param_list, grad_list, copy_list, {first_list, second_list});
     options.lr = 0.5;
     const auto size = std::ssize(counts);
     EXPECT_GSC_OK(gsc_optimizer_add_group(optimizer, size / 3, size / 3, &options, nullptr));
-    Random values(5);
-    for (size_t t = 0; t < counts.size(); ++t) {
-      for (int64_t i = 0; i < counts[t]; ++i) params.set(t, i, round_to(values.uniform(-1.0, 1.0), GSC_FP32));
-    }
+    params.fill(5, 1.0);
   }
 
   gsc_report step() {
@@ -96,8 +86,10 @@ struct Training {
   Context context;
   std::vector<int32_t> fp32;
   Arena grads, params, copies, first, second;
-  List grad_list, param_list, copy_list, first_list, second_list;
-  Scaler scaler;
+  List grad_list = make_list(context, grads.tensors()), param_list = make_list(context, params.tensors()),
+       copy_list = make_list(context, copies.tensors()), first_list = make_list(context, first.tensors()),
+       second_list = make_list(context, second.tensors());
+  Scaler scaler = make_scaler(context, 256.0f);
   Optimizer optimizer;
 };
 
@@ -211,7 +203,7 @@ TEST(Neighbours, MayBeMovedApart) {
     expect_same(moved, apart);
     std::vector<void *> data;
     for (const gsc_tensor &t : elsewhere.tensors()) data.push_back(t.data);
-    ASSERT_GSC_OK(gsc_tensor_list_set_pointers(moved.grad_list, data.data(), std::ssize(data), nullptr));
+    ASSERT_GSC_OK(set_pointers(moved.grad_list, data));
     std::swap(moved.grads, elsewhere);
   }
 }

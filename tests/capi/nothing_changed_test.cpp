@@ -4,9 +4,7 @@
 // are brought into one stage. In the first a call is made; if it fails, both must hold the same bytes, and must go on
 // in the same way for any next call: this shows state that is not bytes, such as a stage.
 #include <fstream>
-#include <functional>
 #include <set>
-#include <sstream>
 
 #include "tests/support/trainer.h"
 
@@ -57,6 +55,7 @@ struct World {
   Scaler disabled = make_scaler(context, disabled_options());
   Image saved;  ///< of main's optimizer, before anything happened
   Buffer spare[2] = {Buffer(GSC_FP16, 5), Buffer(GSC_FP32, 40)};
+  std::vector<gsc_tensor> from = tensors_of(extra.grads()), to = {spare[0].tensor(), spare[1].tensor()};
   float words[4] = {1.0f, 0.0f, 2.0f, 0.0f};
   int32_t tracker = 1;
   double norms[3] = {77, 77, 77};
@@ -89,10 +88,8 @@ struct World {
       }
       for (int64_t i = 0; i < 2; ++i) {
         const char *name = nullptr;
-        gsc_tensor tensor{};
         EXPECT_GSC_OK(gsc_tensor_list_get_name(trainer->grad_list(), i, &name));
-        EXPECT_GSC_OK(gsc_tensor_list_get_tensor(trainer->grad_list(), i, &tensor));
-        result += text(name, tensor.data == trainer->grads()[i].data());
+        result += text(name, tensor_at(trainer->grad_list(), i).data == trainer->grads()[i].data());
       }
     }
     for (const Scaler *s : {&scaler, &rival}) {
@@ -114,8 +111,6 @@ struct World {
     add_struct(out);
     return result;
   }
-
-  std::vector<gsc_tensor> spares() { return {spare[0].tensor(), spare[1].tensor()}; }
 };
 
 #define S w.scaler
@@ -219,10 +214,6 @@ gsc_status create_optimizer(World &w, void (*change)(gsc_optimizer_options &, gs
   change(options, lists, foreign);
   return gsc_optimizer_create(C, &options, lists[0], lists[1], nullptr, nullptr, 0, POINTER(gsc_optimizer));
 }
-gsc_status set_pointers(World &w, bool overlapping) {
-  void *data[2] = {w.spare[0].data(), overlapping ? w.spare[0].data() : nullptr};
-  return gsc_tensor_list_set_pointers(G, data, 2, nullptr);
-}
 
 /// At least one call of every fallible function that fails in some stage, and every call that may fail or not depending
 /// on the stage.
@@ -243,13 +234,13 @@ const Call kCalls[] = {
     CALL(gsc_context_set_log, nullptr, nullptr, nullptr),
     {"gsc_tensor_list_create",
      [](World &w) {
-       gsc_tensor bad[2] = {w.spare[0].tensor(), w.spare[0].tensor()};
+       const gsc_tensor bad[2] = {w.to[0], w.to[0]};
        return gsc_tensor_list_create(C, bad, 2, nullptr, POINTER(gsc_tensor_list));
      }},
     CALL(gsc_tensor_list_get_count, nullptr, &OUT.i64[0]),
     CALL(gsc_tensor_list_get_tensor, G, 2, &OUT.tensor),
-    ROW(gsc_tensor_list_set_pointers, set_pointers(w, false)),
-    ROW(gsc_tensor_list_set_pointers, set_pointers(w, true)),
+    ROW(gsc_tensor_list_set_pointers, set_pointers(G, {w.to[0].data, nullptr})),
+    ROW(gsc_tensor_list_set_pointers, set_pointers(G, {w.to[0].data, w.to[0].data})),
     {"gsc_tensor_list_set_present",
      [](World &w) {
        const uint8_t present[2] = {0, 1};
@@ -266,7 +257,7 @@ const Call kCalls[] = {
        gsc_scaler_options options = scaler_options(-1.0f);
        return gsc_scaler_create(C, &options, POINTER(gsc_scaler));
      }},
-    CALL(gsc_scaler_scale, S, tensors_of(w.extra.grads()).data(), w.spares().data(), 2, nullptr),
+    CALL(gsc_scaler_scale, S, w.from.data(), w.to.data(), 2, nullptr),
     CALL(gsc_scaler_unscale, S, G, nullptr),
     CALL(gsc_scaler_unscale, S, w.away.grad_list(), nullptr),
     CALL(gsc_scaler_unscale, w.disabled, G, nullptr),
@@ -361,13 +352,13 @@ const Call kCalls[] = {
     ROW(gsc_optimizer_load_sync, load(w, [](auto &b) { b.pop_back(); })),
     ROW(gsc_optimizer_load_sync, load(w, [](auto &b) { b[0] ^= 1; })),
     ROW(gsc_optimizer_load_sync, load(w, [](auto &b) { std::fill_n(b.begin() + 24, 16, 0x81); })),
-    CALL(gsc_ops_unscale_check, C, w.spares().data(), 2, &w.words[1], nullptr, nullptr),
+    CALL(gsc_ops_unscale_check, C, w.to.data(), 2, &w.words[1], nullptr, nullptr),
     CALL(gsc_ops_update_scale, C, &w.words[2], &w.tracker, &w.words[1], 1.0, 0.5, 2000, nullptr),
-    CALL(gsc_ops_scale, C, tensors_of(w.extra.grads()).data(), w.spares().data(), 2, w.words, nullptr),
-    CALL(gsc_ops_axpby, C, 1.0, tensors_of(w.extra.grads()).data(), 1.0, w.spares().data(), 2, nullptr),
-    CALL(gsc_ops_cast, C, tensors_of(w.extra.grads()).data(), w.spares().data(), 2, nullptr),
-    CALL(gsc_ops_convert_state, C, tensors_of(w.extra.grads()).data(), nullptr, w.spares().data(), 2, nullptr),
-    CALL(gsc_ops_norm, C, w.spares().data(), 2, 1, &w.norms[0], &w.norms[1], nullptr),
+    CALL(gsc_ops_scale, C, w.from.data(), w.to.data(), 2, w.words, nullptr),
+    CALL(gsc_ops_axpby, C, 1.0, w.from.data(), 1.0, w.to.data(), 2, nullptr),
+    CALL(gsc_ops_cast, C, w.from.data(), w.to.data(), 2, nullptr),
+    CALL(gsc_ops_convert_state, C, w.from.data(), nullptr, w.to.data(), 2, nullptr),
+    CALL(gsc_ops_norm, C, w.to.data(), 2, 1, &w.norms[0], &w.norms[1], nullptr),
 };
 
 /// Ways to go on. Each gives the statuses it met.

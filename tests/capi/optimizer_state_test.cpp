@@ -131,8 +131,8 @@ TEST_F(OptimizerState, CountsEndWhereACheckpointCanHoldThem) {
   ASSERT_GSC_OK(gsc_optimizer_set_steps(trainer, kMost, kMost, nullptr));
   ASSERT_GSC_OK(gsc_optimizer_step(trainer, nullptr));
   ASSERT_GSC_OK(gsc_optimizer_step_scaled(trainer, nullptr, &overflow, nullptr));
-  EXPECT_EQ(applied_steps(trainer.optimizer()), kMost);
-  EXPECT_EQ(skipped_steps(trainer.optimizer()), kMost);
+  EXPECT_EQ(applied_steps(trainer), kMost);
+  EXPECT_EQ(skipped_steps(trainer), kMost);
   EXPECT_GSC_OK(load_image(trainer, saved_image(trainer)));
 }
 
@@ -140,9 +140,8 @@ TEST_F(OptimizerState, ReboundParametersAndGradients) {
   Buffer params(GSC_FP32, 8), grads(GSC_FP16, 8), new_params(GSC_FP32, 8), new_grads(GSC_FP16, 8);
   const List p = make_list(context, params), g = make_list(context, grads);
   const Optimizer optimizer = make_optimizer(context, sgd_options(), p, g);
-  void *param = new_params.data(), *grad = new_grads.data();
-  ASSERT_GSC_OK(gsc_tensor_list_set_pointers(p, &param, 1, nullptr));
-  ASSERT_GSC_OK(gsc_tensor_list_set_pointers(g, &grad, 1, nullptr));
+  ASSERT_GSC_OK(set_pointers(p, {new_params.data()}));
+  ASSERT_GSC_OK(set_pointers(g, {new_grads.data()}));
   grads.fill(1.0);
   new_grads.fill(2.0);
   ASSERT_GSC_OK(gsc_optimizer_step(optimizer, nullptr));

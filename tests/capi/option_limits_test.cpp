@@ -3,7 +3,6 @@
 // Every numeric option at its limits, one step beyond them and far outside: the last values that are taken, and those
 // that are refused with the option's name, when an object is made and later, with nothing changed.
 #include <cfloat>
-#include <cstring>
 
 #include "tests/support/objects.h"
 
@@ -28,17 +27,6 @@ double above(double x) { return std::nextafter(x, kInf); }
 double below(double x) { return std::nextafter(x, -kInf); }
 float above_float(float x) { return std::nextafter(x, std::numeric_limits<float>::infinity()); }
 float below_float(float x) { return std::nextafter(x, 0.0f); }
-
-/// The status of create(&object), which makes an object or leaves the pointer alone.
-template <typename T, typename Create>
-gsc_status status_of(void (*destroy)(T *), const Create &create) {
-  auto *const untouched = reinterpret_cast<T *>(uintptr_t{0x10});
-  T *object = untouched;
-  const gsc_status status = create(&object);
-  EXPECT_EQ(object == untouched, status != GSC_OK);
-  if (status == GSC_OK) destroy(object);
-  return status;
-}
 
 /// `create` makes the object and destroys it again; `change` gives the options to one that exists.
 template <typename Options, typename Create, typename Change>
@@ -72,10 +60,7 @@ TEST(OptionLimits, Context) {
       {GSC_FIELD(O, num_threads), {0, 1, 1024}, {-1, 1025}},
       {GSC_FIELD(O, cpu_target), {GSC_CPU_BEST, GSC_CPU_BASELINE}, {-1, GSC_CPU_NEON_BF16 + 1, 99}},
   };
-  const auto create = [](const O &options) {
-    return status_of(gsc_context_destroy, [&](gsc_context **out) { return gsc_context_create(&options, out); });
-  };
-  expect_limits<O>(table, GSC_CONTEXT_OPTIONS_INIT, create, create);
+  expect_limits<O>(table, GSC_CONTEXT_OPTIONS_INIT, status_of_context, status_of_context);
 }
 
 gsc_scaler_options options_of(const Scaler &scaler) {
@@ -189,11 +174,7 @@ TEST(OptionLimits, Optimizer) {
   const Context context = make_context();
   Buffer param_buffer(GSC_FP32, 2), grad_buffer(GSC_FP32, 2);
   const List params = make_list(context, param_buffer), grads = make_list(context, grad_buffer);
-  const auto create = [&](const O &options) {
-    return status_of(gsc_optimizer_destroy, [&](gsc_optimizer **out) {
-      return gsc_optimizer_create(context, &options, params, grads, nullptr, nullptr, 0, out);
-    });
-  };
+  const auto create = [&](const O &options) { return status_of_optimizer(context, &options, params, grads); };
   for (const int32_t kind : optimizer_kinds()) {
     SCOPED_TRACE(text("kind ", kind));
     const O defaults = optimizer_options(kind);

@@ -20,7 +20,6 @@ class Policy {
         scaler_(make_scaler(context_, options)) {}
 
   operator gsc_scaler *() const { return scaler_; }
-  const Scaler &scaler() const { return scaler_; }
   Context &context() { return context_; }
   gsc_tensor_list *list() const { return list_; }
   float scale() const { return scale_of(scaler_); }

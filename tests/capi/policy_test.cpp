@@ -120,46 +120,36 @@ TEST(PolicyFloor, ErrorFillsTheReport) {
 
 /// A scale that an overflow has brought to 0 cannot be lowered: that is the floor where none was set.
 TEST(PolicyFloor, IsZeroWithoutAnother) {
-  const Context context = make_context();
-  Buffer grads(GSC_FP32, 4);
-  const List list = make_list(context, grads);
   gsc_scaler_options options = scaler_options(4.0f);
   options.floor_action = GSC_FLOOR_REPORT;
   options.floor_patience = 2;
-  const Scaler scaler = make_scaler(context, options);
-  ASSERT_GSC_OK(gsc_scaler_set_scale(scaler, 1e-44f, nullptr));
-  grads.fill(kInf);
+  Policy policy(options);
+  ASSERT_GSC_OK(gsc_scaler_set_scale(policy, 1e-44f, nullptr));
   int64_t updates_at_zero = 0;
   for (int i = 0; i < 8; ++i) {
-    ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
-    ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
-    updates_at_zero += scale_of(scaler) == 0.0f ? 1 : 0;
-    EXPECT_EQ((report_of(scaler).flags & GSC_REPORT_AT_FLOOR) != 0, updates_at_zero >= 2) << i;
-    EXPECT_EQ(state_of(scaler).skips_at_floor, updates_at_zero) << i;
+    policy.update(true);
+    updates_at_zero += policy.scale() == 0.0f ? 1 : 0;
+    EXPECT_EQ(policy.at_floor(), updates_at_zero >= 2) << i;
+    EXPECT_EQ(state_of(policy).skips_at_floor, updates_at_zero) << i;
   }
   EXPECT_GE(updates_at_zero, 3);
 }
 
 /// So are scales whose product rounds to themselves: inf, and subnormals next to 0.
 TEST(PolicyFloor, IsWhereTheScaleCannotMove) {
-  const Context context = make_context();
-  Buffer grads(GSC_FP32, 4);
-  const List list = make_list(context, grads);
-  grads.fill(kInf);
   for (const float stuck : {4 * 0x1p-149f, INFINITY}) {
     for (const float min_scale : {0.0f, 0x1p-149f}) {
       gsc_scaler_options options = scaler_options(4.0f);
       options.min_scale = min_scale;
       options.backoff_factor = 0.9;
       options.floor_action = GSC_FLOOR_ERROR;
-      const Scaler scaler = make_scaler(context, options);
-      gsc_scaler_state state = state_of(scaler);
+      Policy policy(options);
+      gsc_scaler_state state = state_of(policy);
       state.scale = stuck;
-      ASSERT_GSC_OK(gsc_scaler_set_state(scaler, &state, nullptr));
-      ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
-      ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
-      EXPECT_EQ(scale_of(scaler), stuck);
-      EXPECT_GSC_ERROR(report_status(scaler), GSC_ERROR_SCALE_FLOOR);
+      ASSERT_GSC_OK(gsc_scaler_set_state(policy, &state, nullptr));
+      policy.update(true);
+      EXPECT_EQ(policy.scale(), stuck);
+      EXPECT_GSC_ERROR(report_status(policy), GSC_ERROR_SCALE_FLOOR);
     }
   }
 }

@@ -90,13 +90,13 @@ TEST(ScalerState, CountersStopAtTheirLargest) {
   gsc_scaler_options options = scaler_options(8.0f, INT32_MAX);
   options.min_scale = 8.0f;
   Policy policy(options);
-  gsc_scaler_state state = state_of(policy.scaler());
+  gsc_scaler_state state = state_of(policy);
   state.growth_tracker = state.overflows_since_rescale = state.updates_since_rescale = INT32_MAX;
   state.consecutive_skips = state.skips_at_floor = INT32_MAX;
   state.updates = state.skipped = INT64_MAX;
   ASSERT_GSC_OK(gsc_scaler_set_state(policy, &state, nullptr));
   policy.update(true);
-  gsc_scaler_state now = state_of(policy.scaler());
+  gsc_scaler_state now = state_of(policy);
   EXPECT_EQ(now.consecutive_skips, INT32_MAX);
   EXPECT_EQ(now.skips_at_floor, INT32_MAX);
   EXPECT_EQ(now.updates, state.updates);

@@ -2,9 +2,6 @@
 //
 // The stage machine: the messages of refused calls, steps without the scaler, limits of fp64 gradients, and the disabled
 // scaler. Which call is allowed when, and what it does, is in tests/oracle.
-#include <functional>
-#include <sstream>
-
 #include "tests/support/trainer.h"
 
 namespace gsc_test {
@@ -18,7 +15,7 @@ class Stages : public testing::Test {
       : context_(make_context()),
         trainer_(context_, {.options = sgd_options(), .counts = {4, 4, 4}, .grad_dtypes = {GSC_FP16}}),
         scaler_(make_scaler(context_, kScale)) {
-    for (Buffer &buffer : trainer_.grads()) buffer.fill(16.0);
+    trainer_.fill_grads(16.0);
   }
   gsc_scaler *scaler() const { return scaler_; }
   gsc_tensor_list *grads() const { return trainer_.grad_list(); }
@@ -100,7 +97,7 @@ TEST_F(Stages, RefusedCalls) {
     ASSERT_GSC_OK(gsc_scaler_discard(scaler(), nullptr));
     ASSERT_GSC_OK(call("set_reducer"));
     ASSERT_GSC_OK(gsc_scaler_set_reducer(scaler(), nullptr));
-    for (Buffer &buffer : trainer_.grads()) buffer.fill(16.0);
+    trainer_.fill_grads(16.0);
   }
 }
 
@@ -145,9 +142,9 @@ TEST_F(Disabled, HasNoState) {
 
 /// The sums of a check that has begun lie where LAMB puts its own.
 TEST_F(Stages, StepWithoutAScalerAmidACheck) {
-  ASSERT_GSC_OK(gsc_scaler_check_range(scaler(), grads(), 0, 1, nullptr));
+  ASSERT_GSC_OK(check_range(0, 1));
   EXPECT_BAD_STATE(gsc_optimizer_step(trainer_, nullptr), "optimizer", "1 of 3 tensors");
-  ASSERT_GSC_OK(gsc_scaler_check_range(scaler(), grads(), 1, 2, nullptr));
+  ASSERT_GSC_OK(check_range(1, 2));
   ASSERT_GSC_OK(unscale());
   EXPECT_GSC_OK(gsc_optimizer_step(trainer_, nullptr));
 }
@@ -236,9 +233,10 @@ TEST_F(Stages, RangesCheckedUnderDifferentLimits) {
   }
 }
 
+using Narrowing = OnCpu;
+
 /// Exactly those that round to inf: from half a step above the largest float on.
-TEST(Narrowing, OverflowsWhereGradientsRoundToInf) {
-  const Context context = make_context();
+TEST_F(Narrowing, OverflowsWhereGradientsRoundToInf) {
   const double limit = 0x1.ffffffp+127;
   for (const double value : {limit, -limit, std::nextafter(limit, 0.0), 0x1.fffffep+127}) {
     gsc_optimizer_options sgd = optimizer_options(GSC_SGD);
@@ -247,14 +245,13 @@ TEST(Narrowing, OverflowsWhereGradientsRoundToInf) {
     const Scaler scaler = make_scaler(context, 1.0f);
     trainer.grads()[0].set(7, value);
     ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, trainer, nullptr));
-    EXPECT_EQ(applied_steps(trainer.optimizer()), std::abs(value) < limit ? 1 : 0) << value;
+    EXPECT_EQ(applied_steps(trainer), std::abs(value) < limit ? 1 : 0) << value;
     EXPECT_TRUE(std::isfinite(trainer.params()[0].get(7))) << value;
   }
 }
 
 /// The list is the caller's: an optimizer that has gone leaves no mark on it.
-TEST(Narrowing, EndsWithTheOptimizer) {
-  const Context context = make_context();
+TEST_F(Narrowing, EndsWithTheOptimizer) {
   Buffer params(GSC_FP32, 1), grads(GSC_FP64, 1);
   grads.set(0, 1e300);
   const List param_list = make_list(context, params), grad_list = make_list(context, grads);
@@ -280,10 +277,10 @@ TEST(Narrowing, EndsWithTheOptimizer) {
 /// Its lists are free, although it was in the middle of an iteration.
 TEST_F(Stages, AfterTheScalerIsDestroyed) {
   ASSERT_GSC_OK(check());
-  void *data[] = {trainer_.grads()[0].data(), trainer_.grads()[1].data(), trainer_.grads()[2].data()};
-  EXPECT_BAD_STATE(gsc_tensor_list_set_pointers(grads(), data, 3, nullptr), "list");
+  const std::vector<void *> data = {trainer_.grads()[0].data(), trainer_.grads()[1].data(), trainer_.grads()[2].data()};
+  EXPECT_BAD_STATE(set_pointers(grads(), data), "list");
   scaler_.reset();
-  EXPECT_GSC_OK(gsc_tensor_list_set_pointers(grads(), data, 3, nullptr));
+  EXPECT_GSC_OK(set_pointers(grads(), data));
   scaler_ = make_scaler(context_, kScale);
   EXPECT_GSC_OK(check());
 }

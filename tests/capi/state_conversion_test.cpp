@@ -3,9 +3,6 @@
 // the random bits of shards.
 #include "core/rules/state_conversion.h"
 
-#include <cmath>
-#include <cstring>
-
 #include "core/rules/split.h"
 #include "tests/support/state_slots.h"
 

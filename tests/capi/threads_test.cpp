@@ -8,11 +8,8 @@
 #include <unistd.h>
 #endif
 
-#include <algorithm>
 #include <filesystem>
-#include <functional>
 #include <iterator>
-#include <thread>
 
 #include "tests/support/trainer.h"
 

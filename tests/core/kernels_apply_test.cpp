@@ -2,9 +2,6 @@
 // The optimizers' kernels for every instruction set this processor has: every formula, every combination of dtypes, all
 // options, lengths and alignments, bit for bit against the baseline's on one element after the other. So blocks, tails,
 // buffers, streamed stores and instruction sets change nothing; that a step is the page's is in optimizer_test.cpp.
-#include <algorithm>
-#include <memory>
-
 #include "tests/core/kernel_testing.h"
 
 namespace gsc::cpu {

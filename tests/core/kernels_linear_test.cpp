@@ -2,8 +2,6 @@
 // The element-wise kernels outside the optimizer, linear and diagnose, for every instruction set this processor has,
 // against references of one element at a time. Casting every 16-bit pattern also tests the block conversions of
 // core/cpu/convert.h in each instruction set; convert_test.cpp has shown the scalar ones right.
-#include <algorithm>
-
 #include "tests/core/kernel_testing.h"
 
 namespace gsc::cpu {

@@ -2,8 +2,6 @@
 // check and unscale for every instruction set this processor has, against a reference that follows core/rules/reduction.h to
 // the letter, one element at a time and with missing elements as zeros. Equal to one reference, the instruction sets
 // are equal to each other. That the reference itself sums well is tested against long double at the end.
-#include <algorithm>
-
 #include "tests/core/kernel_testing.h"
 
 namespace gsc::cpu {

@@ -110,6 +110,12 @@ inline std::vector<Image> images_of(const std::vector<Buffer> &buffers) {
   return result;
 }
 
+/// The contents of a tensor bit for bit, without its scales.
+inline Image image_of(const gsc_tensor &tensor) {
+  const auto *first = static_cast<const unsigned char *>(tensor.data);
+  return {first, first + tensor.count * dtype_size(tensor.dtype)};
+}
+
 /// One buffer for each count, all of one dtype.
 inline std::vector<Buffer> make_buffers(int32_t dtype, const std::vector<int64_t> &counts,
                                         int64_t offset_elements = 0) {

@@ -166,6 +166,35 @@ struct HostMemory {
   }
 };
 
+/// The status of create(&object), which makes an object, destroyed at once, or leaves the pointer alone.
+template <typename T, typename Create>
+gsc_status status_of(void (*destroy)(T *), const Create &create) {
+  auto *const untouched = reinterpret_cast<T *>(uintptr_t{0x10});
+  T *object = untouched;
+  const gsc_status status = create(&object);
+  EXPECT_EQ(object == untouched, status != GSC_OK);
+  if (status == GSC_OK) destroy(object);
+  return status;
+}
+inline gsc_status status_of_context(const gsc_context_options &options) {
+  return status_of(gsc_context_destroy, [&](gsc_context **out) { return gsc_context_create(&options, out); });
+}
+inline gsc_status status_of_list(gsc_context *context, const std::vector<gsc_tensor> &tensors,
+                                 const char *const *names = nullptr) {
+  return status_of(gsc_tensor_list_destroy, [&](gsc_tensor_list **out) {
+    return gsc_tensor_list_create(context, tensors.data(), std::ssize(tensors), names, out);
+  });
+}
+inline gsc_status status_of_optimizer(gsc_context *context, const gsc_optimizer_options *options,
+                                      gsc_tensor_list *params, gsc_tensor_list *grads,
+                                      const std::vector<gsc_tensor_list *> &state = {},
+                                      gsc_tensor_list *copy = nullptr) {
+  return status_of(gsc_optimizer_destroy, [&](gsc_optimizer **out) {
+    return gsc_optimizer_create(context, options, params, grads, copy, state.empty() ? nullptr : state.data(),
+                                std::ssize(state), out);
+  });
+}
+
 inline Context make_context(const gsc_context_options &options) {
   gsc_context *context = nullptr;
   EXPECT_GSC_OK(gsc_context_create(&options, &context));
@@ -178,6 +207,8 @@ inline Context make_context(int32_t threads = 1, int32_t target = GSC_CPU_BEST) 
   options.cpu_target = target;
   return make_context(options);
 }
+/// Names tests by their dtype.
+inline std::string name_of_dtype(const testing::TestParamInfo<int32_t> &info) { return dtype_name(info.param); }
 /// Tests on a CPU context.
 class OnCpu : public ::testing::Test {
  protected:
@@ -196,6 +227,14 @@ inline List make_list(const Context &context, const std::vector<gsc_tensor> &ten
   gsc_tensor_list *list = nullptr;
   EXPECT_GSC_OK(gsc_tensor_list_create(context, tensors.data(), std::ssize(tensors), nullptr, &list));
   return List(list);
+}
+inline gsc_tensor tensor_at(const gsc_tensor_list *list, int64_t index) {
+  gsc_tensor tensor{};
+  EXPECT_GSC_OK(gsc_tensor_list_get_tensor(list, index, &tensor));
+  return tensor;
+}
+inline gsc_status set_pointers(gsc_tensor_list *list, const std::vector<void *> &data) {
+  return gsc_tensor_list_set_pointers(list, data.data(), std::ssize(data), nullptr);
 }
 inline List make_list(const Context &context, std::vector<Buffer> &buffers) {
   return make_list(context, tensors_of(buffers));
@@ -259,31 +298,31 @@ inline Optimizer make_optimizer(const Context &context, const gsc_optimizer_opti
   return Optimizer(optimizer);
 }
 
-inline float scale_of(const Scaler &scaler) {
+inline float scale_of(gsc_scaler *scaler) {
   float scale = -1.0f;
   EXPECT_GSC_OK(gsc_scaler_get_scale_sync(scaler, &scale, nullptr));
   return scale;
 }
-inline gsc_report report_of(const Scaler &scaler, const gsc_tensor_list *grads = nullptr) {
+inline gsc_report report_of(gsc_scaler *scaler, const gsc_tensor_list *grads = nullptr) {
   auto report = with_size<gsc_report>();
   EXPECT_GSC_OK(gsc_scaler_get_report_sync(scaler, grads, &report, nullptr));
   return report;
 }
-inline gsc_status report_status(const Scaler &scaler, const gsc_tensor_list *grads = nullptr) {
+inline gsc_status report_status(gsc_scaler *scaler, const gsc_tensor_list *grads = nullptr) {
   auto report = with_size<gsc_report>();
   return gsc_scaler_get_report_sync(scaler, grads, &report, nullptr);
 }
-inline gsc_scaler_state state_of(const Scaler &scaler) {
+inline gsc_scaler_state state_of(gsc_scaler *scaler) {
   auto state = with_size<gsc_scaler_state>();
   EXPECT_GSC_OK(gsc_scaler_get_state_sync(scaler, &state, nullptr));
   return state;
 }
-inline int64_t applied_steps(const Optimizer &optimizer, gsc_stream stream = nullptr) {
+inline int64_t applied_steps(gsc_optimizer *optimizer, gsc_stream stream = nullptr) {
   int64_t applied = -1;
   EXPECT_GSC_OK(gsc_optimizer_get_steps_sync(optimizer, &applied, nullptr, stream));
   return applied;
 }
-inline int64_t skipped_steps(const Optimizer &optimizer) {
+inline int64_t skipped_steps(gsc_optimizer *optimizer) {
   int64_t skipped = -1;
   EXPECT_GSC_OK(gsc_optimizer_get_steps_sync(optimizer, nullptr, &skipped, nullptr));
   return skipped;

@@ -17,7 +17,7 @@ namespace gsc_test {
 /// The slots of an optimizer, as its lists describe them.
 struct Slots {
   std::vector<std::vector<gsc_tensor>> slots;
-  explicit Slots(const Optimizer &optimizer) {
+  explicit Slots(gsc_optimizer *optimizer) {
     int32_t count = 0;
     EXPECT_GSC_OK(gsc_optimizer_get_state_count(optimizer, &count));
     for (int32_t slot = 0; slot < count; ++slot) {
@@ -25,23 +25,19 @@ struct Slots {
       EXPECT_GSC_OK(gsc_optimizer_get_state(optimizer, slot, &list, nullptr));
       int64_t tensors = 0;
       EXPECT_GSC_OK(gsc_tensor_list_get_count(list, &tensors));
-      slots.emplace_back(tensors);
-      for (int64_t i = 0; i < tensors; ++i) {
-        EXPECT_GSC_OK(gsc_tensor_list_get_tensor(list, i, &slots.back()[i]));
-      }
+      slots.emplace_back();
+      for (int64_t i = 0; i < tensors; ++i) slots.back().push_back(tensor_at(list, i));
     }
   }
   /// All bytes, of codes and scales.
   Image image() const {
     Image bytes;
-    const auto append = [&](const void *from, int64_t size) {
-      const auto *first = static_cast<const unsigned char *>(from);
-      bytes.insert(bytes.end(), first, first + size);
-    };
+    const auto append = [&](const Image &more) { bytes.insert(bytes.end(), more.begin(), more.end()); };
     for (const std::vector<gsc_tensor> &slot : slots) {
       for (const gsc_tensor &t : slot) {
-        append(t.data, t.count * gsc::dtype_bytes(t.dtype));
-        if (t.scale != nullptr) append(t.scale, gsc::state_groups(t.count));
+        append(image_of(t));
+        const auto *scales = static_cast<const unsigned char *>(t.scale);
+        if (scales != nullptr) append({scales, scales + gsc::state_groups(t.count)});
       }
     }
     return bytes;

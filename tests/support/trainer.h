@@ -75,6 +75,10 @@ class Trainer {
     }
   }
 
+  void fill_grads(double value) {
+    for (Buffer &buffer : grads_) buffer.fill(value);
+  }
+
   int32_t slots() const {
     int32_t count = -1;
     EXPECT_GSC_OK(gsc_optimizer_get_state_count(get(), &count));
@@ -82,10 +86,8 @@ class Trainer {
   }
   gsc_tensor state_tensor(int32_t slot, size_t index) const {
     gsc_tensor_list *list = nullptr;
-    gsc_tensor tensor{};
     EXPECT_GSC_OK(gsc_optimizer_get_state(get(), slot, &list, nullptr));
-    EXPECT_GSC_OK(gsc_tensor_list_get_tensor(list, index, &tensor));
-    return tensor;
+    return tensor_at(list, index);
   }
 
   /// The steps of each tensor.
@@ -102,11 +104,7 @@ class Trainer {
                        .state = {},
                        .applied = applied_steps(optimizer_)};
     for (int32_t slot = 0; slot < slots(); ++slot) {
-      for (size_t i = 0; i < params_.size(); ++i) {
-        const gsc_tensor tensor = state_tensor(slot, i);
-        const unsigned char *first = static_cast<const unsigned char *>(tensor.data);
-        result.state.emplace_back(first, first + tensor.count * dtype_size(tensor.dtype));
-      }
+      for (size_t i = 0; i < params_.size(); ++i) result.state.push_back(image_of(state_tensor(slot, i)));
     }
     return result;
   }
