@@ -59,15 +59,10 @@ GSC_DEVICE void fill_group_table(const ApplyParams &p, Coefficients<T> *table) {
   __syncthreads();
 }
 
-/// The row of a tensor's coefficients.
-GSC_DEVICE int64_t coefficients_row(const ApplyParams &p, int64_t tensor) {
-  return has_tensor_coefficients(p.step) ? tensor : p.step.group_of[tensor];
-}
-
 /// A row of coefficients, in shared memory and read on use: in registers they would compete with the data being
-/// loaded. With many groups, or lags, each warp has a slot for those of its chunk.
+/// loaded. With many groups, or lags, each warp has a slot for those of its part.
 template <typename T>
-GSC_DEVICE const Coefficients<T> &coefficients_in(const ApplyParams &p, Coefficients<T> *table, int64_t row) {
+GSC_DEVICE const Coefficients<T> &coefficients_in(const ApplyParams &p, Coefficients<T> *table, int32_t row) {
   if (shares_groups(p)) return table[row];
   static_assert(kWarps <= kMaxSharedGroups, "a place for every warp");
   Coefficients<T> &own = table[warp_index()];
@@ -88,6 +83,7 @@ struct Arrays {
   int32_t grad_dtype;
   int32_t param_dtype;
   int32_t copy_dtype;
+  int32_t coefficients;  ///< row of them
   int n;
   int head;  ///< first element from which all arrays can be accessed in packs; n: none
 
@@ -104,44 +100,64 @@ inline constexpr unsigned kLineElements = 64;
 /// Elements of a chunk that make it worth it to handle up to a line of them one by one.
 inline constexpr int kMinLineChunk = 4096;
 
-/// Fills in `a`, which belongs to the calling warp. False if the part is empty or its parameters are of the other
-/// arithmetic type. All rows are read before the first is used: in a list of small tensors none is in a cache. With
-/// `Lines`, packs of long parts begin where a line of the gradient does.
+/// What the tables have of a tensor. They are all read before the first is used: in a list of small tensors each may
+/// have to be waited for. The row of a list that is not there is that of the parameters.
+template <int States>
+struct Rows {
+  DeviceTensor grad, param, copy, ema;
+  DeviceTensor state[States > 0 ? States : 1];
+  int32_t coefficients;
+
+  GSC_DEVICE Rows(const ApplyParams &p, int64_t tensor)
+      : grad(p.grads.tensors[tensor]),
+        param(p.params[tensor]),
+        copy(read(p, p.model_copy, tensor)),
+        ema(read(p, p.ema, tensor)) {
+#pragma unroll
+    for (int s = 0; s < States; ++s) state[s] = p.state[s][tensor];
+    coefficients = has_tensor_coefficients(p.step) ? static_cast<int32_t>(tensor) : p.step.group_of[tensor];
+  }
+  GSC_DEVICE static DeviceTensor read(const ApplyParams &p, const DeviceTensor *list, int64_t tensor) {
+    return (list != nullptr ? list : p.params)[tensor];
+  }
+};
+
+/// Fills in `a`. With `Lines`, packs of long parts begin where a line of the gradient does.
+template <bool Lines, typename R, typename T, int States>
+GSC_DEVICE void fill_arrays(const ApplyParams &p, const R &rows, const Place &place, Arrays<T, States> &a) {
+  a.n = is_wide(rows.param.dtype) == (sizeof(T) == 8) ? place.n : 0;
+  a.coefficients = rows.coefficients;
+  a.grad = address(rows.grad, place.offset);
+  a.grad_dtype = rows.grad.dtype;
+  a.param = address(rows.param, place.offset);
+  a.param_dtype = rows.param.dtype;
+  a.copy = p.model_copy != nullptr ? address(rows.copy, place.offset) : nullptr;
+  a.copy_dtype = p.model_copy != nullptr ? rows.copy.dtype : 0;
+  a.ema = p.ema != nullptr ? static_cast<T *>(rows.ema.data) + place.offset : nullptr;
+  constexpr int kWidth = kPackWidth<T>;
+  unsigned heads = pack_heads<kWidth>(a.grad, rows.grad.dtype) & pack_heads<kWidth>(a.param, rows.param.dtype);
+  if (a.copy != nullptr) heads &= pack_heads<kWidth>(a.copy, rows.copy.dtype);
+  if (a.ema != nullptr) heads &= pack_heads<kWidth>(a.ema, kArithmeticDtype<T>);
+#pragma unroll
+  for (int s = 0; s < States; ++s) {
+    a.state[s] = static_cast<T *>(rows.state[s].data) + place.offset;
+    heads &= pack_heads<kWidth>(a.state[s], kArithmeticDtype<T>);
+  }
+  a.head = first_pack(heads, a.n);
+  if (Lines && heads != 0 && a.n >= kMinLineChunk) {
+    const auto at = reinterpret_cast<uintptr_t>(a.grad) / static_cast<uintptr_t>(dtype_bytes(rows.grad.dtype));
+    const unsigned to_line = (0U - static_cast<unsigned>(at) - static_cast<unsigned>(a.head)) % kLineElements;
+    a.head += static_cast<int>(to_line) / kWidth * kWidth;
+  }
+}
+
+/// Fills in `a`, which belongs to the calling warp, and whose lanes have met since they last read it. False if the part
+/// is empty or its parameters are of the other arithmetic type.
 template <bool Lines, typename T, int States>
 GSC_DEVICE bool find_arrays(const ApplyParams &p, const Part &part, Arrays<T, States> &a) {
   if (lane_index() == 0) {
-    const auto read = [&](const DeviceTensor *rows) { return rows[part.tensor]; };
-    const DeviceTensor grad = read(p.grads.tensors);
-    const DeviceTensor param = read(p.params);
-    const DeviceTensor copy = read(p.model_copy != nullptr ? p.model_copy : p.params);
-    const DeviceTensor ema = read(p.ema != nullptr ? p.ema : p.params);
-    DeviceTensor state[States > 0 ? States : 1];
-#pragma unroll
-    for (int s = 0; s < States; ++s) state[s] = read(p.state[s]);
-    const Place place = place_of(p.grads, part, grad);
-    a.n = is_wide(param.dtype) == (sizeof(T) == 8) ? place.n : 0;
-    a.grad = address(grad, place.offset);
-    a.grad_dtype = grad.dtype;
-    a.param = address(param, place.offset);
-    a.param_dtype = param.dtype;
-    a.copy = p.model_copy != nullptr ? address(copy, place.offset) : nullptr;
-    a.copy_dtype = p.model_copy != nullptr ? copy.dtype : 0;
-    a.ema = p.ema != nullptr ? static_cast<T *>(ema.data) + place.offset : nullptr;
-    constexpr int kWidth = kPackWidth<T>;
-    unsigned heads = pack_heads<kWidth>(a.grad, grad.dtype) & pack_heads<kWidth>(a.param, param.dtype);
-    if (a.copy != nullptr) heads &= pack_heads<kWidth>(a.copy, copy.dtype);
-    if (a.ema != nullptr) heads &= pack_heads<kWidth>(a.ema, kArithmeticDtype<T>);
-#pragma unroll
-    for (int s = 0; s < States; ++s) {
-      a.state[s] = static_cast<T *>(state[s].data) + place.offset;
-      heads &= pack_heads<kWidth>(a.state[s], kArithmeticDtype<T>);
-    }
-    a.head = first_pack(heads, a.n);
-    if (Lines && heads != 0 && a.n >= kMinLineChunk) {
-      const auto at = reinterpret_cast<uintptr_t>(a.grad) / static_cast<uintptr_t>(dtype_bytes(grad.dtype));
-      const unsigned to_line = (0U - static_cast<unsigned>(at) - static_cast<unsigned>(a.head)) % kLineElements;
-      a.head += static_cast<int>(to_line) / kWidth * kWidth;
-    }
+    const Rows<States> rows(p, part.tensor);
+    fill_arrays<Lines>(p, rows, place_of(p.grads, part, rows.grad), a);
   }
   __syncwarp();
   return a.n > 0;
@@ -310,7 +326,7 @@ GSC_DEVICE int64_t first_part(const ApplyParams &p, const Team &team) {
   return (p.last_chunk << p.grads.split) - 1 - (static_cast<int64_t>(blockIdx.x) * team.count + team.index);
 }
 
-/// Asks for the rows of part i, in a list of tensors with one chunk: rows that serve many parts are in a cache.
+/// Asks for the rows of part i where the number of its tensor need not be waited for.
 GSC_DEVICE void prefetch_rows(const ApplyParams &p, int64_t i) {
   if (p.grads.tensor_of != nullptr || i < p.first_chunk << p.grads.split) return;
   const int64_t tensor = i >> p.grads.split;
@@ -362,10 +378,9 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
   __shared__ Arrays<T, F::kStates> all_arrays[kWarps];
   sweep_params<F>(p, table, [&](const StepInput &in, const Part &part, const Team &team) {
     Arrays<T, F::kStates> &arrays = all_arrays[warp_index()];
-    const int64_t row = coefficients_row(p, part.tensor);
     if (!find_arrays<true>(p, part, arrays)) return;
     const volatile auto &a = arrays;
-    const Coefficients<T> &c = coefficients_in(p, table, row);
+    const Coefficients<T> &c = coefficients_in(p, table, a.coefficients);
     [[maybe_unused]] T ratio = T(1);
     if constexpr (kNeedsNorms<F>) ratio = static_cast<T>(p.step.ratios[part.tensor]);
     for_packs<T>(a.n, a.head, team, [&]<int Width>(int i) {
@@ -436,17 +451,10 @@ GSC_DEVICE void sweep_moments(const ApplyParams &p, const Find &find, const Tile
        base -= static_cast<int64_t>(gridDim.x) * team.count, half ^= 1) {
     const int64_t chunk = base - team.index;
     A &arrays = all_arrays[warp_index()];
-    Part part{};
-    int64_t row = 0;
-    bool active = false;
-    if (chunk >= p.first_chunk) {
-      part = whole_chunk(p.grads, chunk);
-      row = coefficients_row(p, part.tensor);
-      active = find(part, arrays);
-    }
+    const bool active = chunk >= p.first_chunk && find(whole_chunk(p.grads, chunk), arrays);
     const volatile auto &a = arrays;
     if (active) {
-      const Coefficients<T> &c = coefficients_in(p, table, row);
+      const Coefficients<T> &c = coefficients_in(p, table, a.coefficients);
       for (int t = team.warp; t * kTile < a.n; t += team.warps) {
         double param_columns[kWidth] = {};
         double direction_columns[kWidth] = {};
@@ -459,6 +467,8 @@ GSC_DEVICE void sweep_moments(const ApplyParams &p, const Find &find, const Tile
         }
       }
     }
+    // Also: all lanes have done with the arrays and their coefficients, of which only lane 0, which fills them in, will
+    // read something yet.
     __syncthreads();
     if (active && team.leads()) {
       ChunkNorms sums = {0.0, 0.0};

@@ -115,34 +115,32 @@ struct CodedArrays : Arrays<float, 0> {
   }
 };
 
-/// As find_arrays. Rows of absent lists are those of the gradients.
+/// As find_arrays.
 template <int States>
 GSC_DEVICE bool find_coded_arrays(const ApplyParams &p, const Part &part, CodedArrays<States> &a) {
+  using R = Rows<States>;
   if (lane_index() == 0) {
-    const auto read = [&](const DeviceTensor *rows) { return (rows != nullptr ? rows : p.grads.tensors)[part.tensor]; };
-    const DeviceTensor grad = read(p.grads.tensors);
-    const DeviceTensor remainder = read(p.remainder);
-    DeviceTensor state[CodedArrays<States>::kSlots];
+    const R rows(p, part.tensor);
+    const DeviceTensor remainder = R::read(p, p.remainder, part.tensor);
     DeviceTensor scales[CodedArrays<States>::kSlots];
 #pragma unroll
-    for (int s = 0; s < States; ++s) {
-      state[s] = read(p.state[s]);
-      scales[s] = read(p.scales[s]);
-    }
+    for (int s = 0; s < States; ++s) scales[s] = R::read(p, p.scales[s], part.tensor);
     const int64_t first = p.step.offsets[part.tensor];
-    const int64_t offset = place_of(p.grads, part, grad).offset;
     a.step = step_number(p.step);
-    a.first = first + offset;
-    a.remainder = p.remainder != nullptr ? address(remainder, offset) : nullptr;
+    const Place place = place_of(p.grads, part, rows.grad);
+    fill_arrays<false>(p, rows, place, static_cast<Arrays<float, 0> &>(a));
+    a.first = first + place.offset;
+    a.remainder = p.remainder != nullptr ? address(remainder, place.offset) : nullptr;
 #pragma unroll
     for (int s = 0; s < States; ++s) {
-      const int32_t dtype = state[s].dtype;
-      a.codes[s] = address(state[s], offset);
+      const int32_t dtype = rows.state[s].dtype;
+      a.codes[s] = address(rows.state[s], place.offset);
       a.state_dtype[s] = dtype;
-      a.scales[s] = is_grouped(dtype) ? static_cast<uint8_t *>(scales[s].data) + offset / kStateGroup : nullptr;
+      a.scales[s] = is_grouped(dtype) ? static_cast<uint8_t *>(scales[s].data) + place.offset / kStateGroup : nullptr;
     }
   }
-  return find_arrays<false>(p, part, a);
+  __syncwarp();
+  return a.n > 0;
 }
 
 /// f.template operator()<slot>() for the slots of formula F.
@@ -456,10 +454,9 @@ __global__ void __launch_bounds__(kThreads, kCodedBlocks) apply_coded_kernel(con
   __shared__ typename Pack::A all_arrays[kWarps];
   sweep_params<F>(p, table, [&](const StepInput &in, const Part &part, const Team &team) {
     auto &arrays = all_arrays[warp_index()];
-    const int64_t row = coefficients_row(p, part.tensor);
     if (!find_coded_arrays(p, part, arrays)) return;
     const volatile auto &a = arrays;
-    const Coefficients<float> &c = coefficients_in(p, table, row);
+    const Coefficients<float> &c = coefficients_in(p, table, a.coefficients);
     // A warp's lanes stay together, for the shuffles.
     constexpr int kWarpElements = 32 * kLaneElements;
     [[maybe_unused]] const unsigned random = random_slots<F>(a, c);

@@ -249,7 +249,7 @@ struct Part {
   int64_t tensor;
   int64_t chunk;
   int begin;     ///< first element in the chunk
-  int elements;  ///< where the tensor does not end before
+  int elements;  ///< or fewer, if the tensor ends before
 };
 
 GSC_DEVICE Part part_of_chunk(const PlanView &plan, int64_t chunk, int begin, int elements) {

@@ -27,7 +27,7 @@ struct DeviceTensor {
 
 struct PlanView {
   const DeviceTensor *tensors;
-  const int32_t *tensor_of;  ///< per chunk; NULL: every tensor has one
+  const int32_t *tensor_of;  ///< per chunk; NULL: every tensor has one chunk
   int64_t size;
   int64_t chunk_count;
   int32_t chunk_shift;

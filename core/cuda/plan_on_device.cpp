@@ -118,14 +118,16 @@ PlanOnDevice::PlanOnDevice(CudaBackend &backend, const Plan &plan, Use use, cuda
 void CudaBackend::bind(Plan &plan) {
   const TableLayout layout(plan, true);
   std::pmr::vector<DeviceTensor> tensors(memory_);
-  std::pmr::vector<int32_t> tensor_of(plan.chunk_count(), 0, memory_);
+  std::pmr::vector<int32_t> tensor_of(layout.one_each ? 0 : plan.chunk_count(), 0, memory_);
   tensors.reserve(plan.size());
   Vec<int64_t> shares(memory_);
   Mirror m{};
   for (int64_t i = 0; i < plan.size(); ++i) {
     tensors.push_back(device_tensor(plan, i));
-    std::fill(tensor_of.begin() + plan.first_chunk(i), tensor_of.begin() + plan.first_chunk(i + 1),
-              static_cast<int32_t>(i));
+    if (!layout.one_each) {
+      std::fill(tensor_of.begin() + plan.first_chunk(i), tensor_of.begin() + plan.first_chunk(i + 1),
+                static_cast<int32_t>(i));
+    }
     (is_wide(plan.tensor(i).dtype) ? m.has_fp64 : m.has_others) = true;
   }
   void *host = memory_->allocate(sizeof(Mirror), alignof(Mirror));
