@@ -321,32 +321,14 @@ GSC_DEVICE void finish_step(const ApplyParams &p, bool skip) {
   conclude_update(*p.step.update, summary);
 }
 
-/// The first part that a team takes.
-GSC_DEVICE int64_t first_part(const ApplyParams &p, const Team &team) {
-  return (p.last_chunk << p.grads.split) - 1 - (static_cast<int64_t>(blockIdx.x) * team.count + team.index);
-}
-
-/// Asks for the rows of part i where the number of its tensor need not be waited for.
-GSC_DEVICE void prefetch_rows(const ApplyParams &p, int64_t i) {
-  if (p.grads.tensor_of != nullptr || i < p.first_chunk << p.grads.split) return;
-  const int64_t tensor = i >> p.grads.split;
-  prefetch(p.grads.tensors + tensor);
-  prefetch(p.params + tensor);
-  if (p.model_copy != nullptr) prefetch(p.model_copy + tensor);
-#pragma unroll
-  for (int s = 0; s < kMaxStates; ++s) {
-    if (p.state[s] != nullptr) prefetch(p.state[s] + tensor);
-  }
-}
-
 /// Calls f(part, team) for every part of a chunk of this thread's team, last part first.
 template <typename F>
 GSC_DEVICE void for_parts_backwards(const ApplyParams &p, const F &f) {
   const Team team = make_team(p.grads.warps_per_chunk);
   const int64_t step = static_cast<int64_t>(gridDim.x) * team.count;
   const int64_t first = p.first_chunk << p.grads.split;
-  for (int64_t i = first_part(p, team); i >= first; i -= step) {
-    prefetch_rows(p, i - step);
+  int64_t i = (p.last_chunk << p.grads.split) - 1 - (static_cast<int64_t>(blockIdx.x) * team.count + team.index);
+  for (; i >= first; i -= step) {
     f(part_of(p.grads, i), team);
     // All lanes have done with what the warp keeps of this part.
     __syncwarp();
@@ -357,8 +339,6 @@ GSC_DEVICE void for_parts_backwards(const ApplyParams &p, const F &f) {
 /// a part of a chunk.
 template <typename F, typename T, typename Work>
 GSC_DEVICE void sweep_params(const ApplyParams &p, Coefficients<T> *table, const Work &work) {
-  prefetch_rows(p, first_part(p, make_team(p.grads.warps_per_chunk)));
-  prefetch_record(p.step.update);
   const StepInput in = read_scalars(p);
   if (in.skip) {
     if (p.step.zero_grads) {

@@ -288,13 +288,10 @@ __global__ void __launch_bounds__(kThreads, kCheckResident) check_kernel(const _
   __shared__ WarpStat stats[2][kWarps];
   const Team team = make_team(p.plan.warps_per_chunk);
   const float inv_scale = p.inv_scale != nullptr ? *p.inv_scale : 1.0F;
-  prefetch_record(p.record);
-  const int64_t step = static_cast<int64_t>(gridDim.x) * team.count;
   int half = 0;
   for (int64_t base = p.first_chunk + static_cast<int64_t>(blockIdx.x) * team.count; base < p.last_chunk;
-       base += step, half ^= 1) {
+       base += static_cast<int64_t>(gridDim.x) * team.count, half ^= 1) {
     const int64_t chunk = base + team.index;
-    if (p.plan.tensor_of == nullptr && chunk + step < p.last_chunk) prefetch(p.plan.tensors + chunk + step);
     double *sums = tile_sums[half][team.index];
     Place place{};
     int32_t dtype = 0;

@@ -72,21 +72,6 @@ GSC_DEVICE void raise_to(int64_t *word, int64_t value) {
   atomicMax(reinterpret_cast<unsigned long long *>(word), static_cast<unsigned long long>(value));
 }
 
-/// Asks the memory for what will be read soon.
-GSC_DEVICE void prefetch([[maybe_unused]] const void *p) {
-#if defined(__CUDA_ARCH__)
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
-#endif
-}
-
-/// The same for a record that one thread will read at the end of the kernel.
-template <typename T>
-GSC_DEVICE void prefetch_record(const T *record) {
-  constexpr unsigned kSector = 32;
-  if (record == nullptr || blockIdx.x != 0 || threadIdx.x * kSector >= sizeof(T)) return;
-  prefetch(reinterpret_cast<const char *>(record) + threadIdx.x * kSector);
-}
-
 /// Bytes in registers, packed from the lowest word up.
 template <int Bytes>
 struct Words {

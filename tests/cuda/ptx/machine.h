@@ -72,7 +72,7 @@ struct Kernel {
 
 /// An instruction that the machine sees.
 struct Site {
-  const char *what;    ///< ld, st, prefetch, atom, bar, bar.warp, shfl or membar
+  const char *what;    ///< ld, st, atom, bar, bar.warp, shfl or membar
   const char *source;  ///< file:line, "" if unknown
 };
 
@@ -87,8 +87,6 @@ extern const Site kSites[];
 // Memory. Addresses of shared memory count from the start of the block's; generic and global ones are host addresses.
 void load_global(Thread &t, uintptr_t address, void *to, std::size_t bytes, int site);
 void load_global_nc(Thread &t, uintptr_t address, void *to, std::size_t bytes, int site);
-/// Into a cache that all multiprocessors share, where it changes nothing.
-void prefetch(Thread &t, uintptr_t address, int site);
 void store_global(Thread &t, uintptr_t address, const void *from, std::size_t bytes, int site);
 void load_shared(Thread &t, uintptr_t offset, void *to, std::size_t bytes, int site);
 void store_shared(Thread &t, uintptr_t offset, const void *from, std::size_t bytes, int site);

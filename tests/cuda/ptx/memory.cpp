@@ -266,8 +266,6 @@ void load_global_nc(Thread &t, uintptr_t address, void *to, std::size_t bytes, i
   load(t, &Multiprocessor::read_only, address, to, bytes, site);
 }
 
-void prefetch(Thread &t, uintptr_t address, int site) { require_global(t, address, 1, site); }
-
 void store_global(Thread &t, uintptr_t address, const void *from, std::size_t bytes, int site) {
   tick(t);
   require_global(t, address, bytes, site);

@@ -343,10 +343,6 @@ class Writer:
         return (f"const {CPP_TYPES[kind]} w[{elements}] = {{{values}}}; "
                 f"store_{space}(t, {self.address(operands[0])}, w, sizeof w, {self.number('st')});")
 
-    def do_prefetch(self, modifiers, _, operands):
-        require(modifiers == ["global", "L2"])
-        return f"prefetch(t, {self.address(operands[0])}, {self.number('prefetch')});"
-
     def atomic(self, modifiers, kind, address, operand):
         """(the call of an atomic operation, the type of what it returns)."""
         if modifiers[:2] == ["relaxed", "gpu"]:  # as it is without saying so
