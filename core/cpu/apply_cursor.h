@@ -3,8 +3,6 @@
 // L1, parameters and state in place or through a buffer, and the model copy. Included by apply_kernel.h only.
 #pragma once
 
-#include <algorithm>
-
 #include "core/cpu/convert.h"
 #include "core/cpu/kernels.h"
 #include "core/cpu/values.h"
@@ -101,7 +99,9 @@ class ParamBits {
     uint8_t changed[kStep<T>]{};
     mark(param_bytes(), params_, params(), changed);
     mark(remainder_bytes(), remainders_, remainders(), changed);
-    return std::count(changed, changed + n_, uint8_t{0});
+    int64_t same = 0;
+    for (int i = 0; i < n_; ++i) same += changed[i] == 0;
+    return same;
   }
 
  private:

@@ -4,7 +4,6 @@
 // eight tensors of the first two sizes at a time. Included by kernels.cpp only.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <type_traits>
 
@@ -241,10 +240,15 @@ template <typename D, int Groups>
   constexpr bool kByBits = false;
 #endif
   const auto is_short = [](const Tensor &t) { return t.dtype == D::kCode && t.count == Groups * Shape<D>::kWidth; };
+  const auto next_eight_are_short = [&](const Tensor *next) {
+    for (int k = 0; k < 8; ++k) {
+      if (!is_short(next[k])) return false;
+    }
+    return true;
+  };
   int64_t i = 0;
   if constexpr (kByBits && Groups <= 16) {  // of more, eight do not fit in registers
-    while (i + 8 <= count && std::all_of(tensors + i, tensors + i + 8, is_short) &&
-           check_eight_rows<D, Groups>(tensors + i, out + i)) {
+    while (i + 8 <= count && next_eight_are_short(tensors + i) && check_eight_rows<D, Groups>(tensors + i, out + i)) {
       i += 8;
     }
   }

@@ -111,7 +111,7 @@ template <int Chains>
 template <typename F>
 GSC_HD void for_groups(int n, const F &f) {
   int i = 0;
-  for (; i + kStateGroup <= n; i += kStateGroup) f(i, std::integral_constant<int, kStateGroup>{});
+  for (; i + kStateGroup <= n; i += kStateGroup) f(i, Constant<kStateGroup>{});
   if (i < n) f(i, n - i);
 }
 

@@ -43,8 +43,8 @@ struct NoRemainder {};
 /// f(constant slot) for the slots of a formula.
 template <typename Formula, typename F>
 GSC_HD void for_slots(const F &f) {
-  f(std::integral_constant<int, 0>{});
-  if constexpr (Formula::kStates > 1) f(std::integral_constant<int, 1>{});
+  f(Constant<0>{});
+  if constexpr (Formula::kStates > 1) f(Constant<1>{});
   static_assert(Formula::kStates == 1 || Formula::kStates == 2);
 }
 

@@ -12,6 +12,7 @@
 #include "core/rules/dtypes.h"
 
 namespace gsc::cpu {
+namespace {
 
 /// Largest block: small enough that the few blocks a kernel works on stay in L1.
 inline constexpr int kBlock = 256;
@@ -154,4 +155,5 @@ GSC_HD void store_elements(typename D::Stored *__restrict dst, const typename D:
   });
 }
 
+}  // namespace
 }  // namespace gsc::cpu

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU kernels of one instruction set. The build compiles this file once per set: GSC_CPU_TARGET names the set,
-// compiler flags select it. Only <target>_kernels() is exported from the object: everything else is in unnamed
-// namespaces or always inlined, since the linker may keep any one of several equal weak symbols, and must not hand
-// AVX-512 code to a processor without it. The algorithms are in the *_kernel.h files.
+// compiler flags select it. Only <target>_kernels() is exported from the object: all that it includes from this folder
+// is in unnamed namespaces, and functions of core/rules are always inlined, since the linker may keep any one of several
+// equal weak symbols, and must not hand AVX-512 code to a processor without it, nor vectors of 16 bytes to a caller that
+// steps by 64. That holds without optimisation too (tests build.symbols). The algorithms are in the *_kernel.h files.
 #include "core/cpu/kernels.h"
 
 #include "core/cpu/apply_kernel.h"

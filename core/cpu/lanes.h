@@ -7,6 +7,7 @@
 #include "core/rules/lanes.h"
 
 namespace gsc::cpu {
+namespace {
 
 struct VectorLanes {
   using Float = FloatVector;
@@ -61,4 +62,5 @@ GSC_HD void for_lanes(int n, const F &f) {
   for (; i < n; ++i) f(SingleLane{}, i);
 }
 
+}  // namespace
 }  // namespace gsc::cpu

@@ -17,6 +17,7 @@
 #endif
 
 namespace gsc::cpu {
+namespace {
 
 #if defined(__AVX512F__)
 inline constexpr int kVectorBytes = 64;
@@ -384,6 +385,12 @@ struct Magnitudes<Fp64> {
   }
 };
 
+/// A number that a lambda gets as a parameter and that the compiler knows.
+template <int N>
+struct Constant {
+  GSC_HD constexpr operator int() const { return N; }  // NOLINT(google-explicit-constructor)
+};
+
 inline constexpr int kCacheLine = 64;
 inline constexpr float kInfinity = __builtin_inff();
 
@@ -440,4 +447,5 @@ GSC_HD void stream_fence() {
 #endif
 }
 
+}  // namespace
 }  // namespace gsc::cpu

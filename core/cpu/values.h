@@ -10,6 +10,7 @@
 #include "core/rules/elementwise.h"
 
 namespace gsc::cpu {
+namespace {
 
 /// Vectors of T.
 template <typename T>
@@ -200,4 +201,5 @@ GSC_HD void compute_in_vectors(T a, T b, const typename S::Stored *x, typename D
   std::memcpy(y + i, last_y, rest * sizeof *y);
 }
 
+}  // namespace
 }  // namespace gsc::cpu

@@ -12,6 +12,14 @@
 #define GSC_HD inline
 #endif
 
+/// After the parameters of a lambda in a function that the kernels of several instruction sets inline: without it the
+/// compiler may make one function of it, which the linker then shares among them.
+#if defined(__GNUC__) && !defined(__CUDACC__)
+#define GSC_INLINED __attribute__((always_inline))
+#else
+#define GSC_INLINED
+#endif
+
 /// Before a template for host and device whose argument may be a function of only one of them.
 #if defined(__CUDACC__)
 #define GSC_ANY_SPACE _Pragma("nv_exec_check_disable")

@@ -177,7 +177,7 @@ GSC_HD Uint bias_of(Uint random) {
 /// Rounded to nearest, a value that a step changes by less than half a unit in the last place never changes. Means of
 /// squares take four times that: they move in one direction for long, and the halves that are lost add up.
 GSC_HD bool rounds_stochastically(int32_t dtype, float rate) {
-  return with_state_code(dtype, [&](auto code) {
+  return with_state_code(dtype, [&](auto code) GSC_INLINED {
     using C = decltype(code);
     constexpr float kHalfUnit = 0.5F / static_cast<float>(1 << C::kMantissa);
     return rate < (C::kSlot == Slot::kMoment ? kHalfUnit : 4.0F * kHalfUnit);
