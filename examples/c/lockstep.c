@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A test vector for programs that must agree bit for bit, such as lockstep simulations and replays: a few steps of
- * several optimizers over numbers that are made of integers, and a digest of all results. It is the same on every
+ * several optimizers and the element-wise operations, over numbers that are made of integers, and a digest of all
+ * results. It is the same on every
  * platform, instruction set and number of threads; a version that changes it says so in the changelog. Run it when a
  * program starts, and compare with the other machines, or with kExpected. */
 #include <gradscaler/gradscaler.h>
@@ -10,7 +11,7 @@
 #include <string.h>
 
 enum { kCount = 40000, kSteps = 6 };
-static const uint64_t kExpected = UINT64_C(0x1f04eb6b716c41ca);
+static const uint64_t kExpected = UINT64_C(0x62de93408c5e0ebc);
 
 static uint16_t weights[kCount], gradients[kCount], copies[kCount];
 static float masters[kCount];
@@ -90,6 +91,44 @@ static int train(gsc_context *context, int32_t kind, int split, uint64_t *digest
   return good;
 }
 
+/* Scales, unscales, clips, adds and casts, from and to every dtype. 1, or 0 if a call fails. */
+static int convert(gsc_context *context, uint64_t *digest) {
+  static const int32_t kDtypes[] = {GSC_FP32, GSC_FP16, GSC_BF16, GSC_FP64};
+  enum { kDtypeCount = sizeof kDtypes / sizeof kDtypes[0], kOdd = 1003 }; /* not a multiple of any vector */
+  static double storage[2 * kDtypeCount][kOdd];                           /* of each dtype: an operand and a result */
+  gsc_tensor_list *grads = NULL;
+  gsc_scaler *scaler = NULL;
+  gsc_scaler_options policy = GSC_SCALER_OPTIONS_INIT;
+  gsc_tensor source = GSC_TENSOR_INIT(masters, kOdd, GSC_FP32);
+  policy.init_scale = 1024.0f;
+  int good = gsc_scaler_create(context, &policy, &scaler) == GSC_OK;
+  for (int i = 0; i < kDtypeCount; ++i) {
+    gsc_tensor x = GSC_TENSOR_INIT(storage[2 * i], kOdd, kDtypes[i]);
+    good = good && gsc_ops_cast(context, &source, &x, 1, NULL) == GSC_OK;
+    for (int k = 0; k < kDtypeCount; ++k) {
+      gsc_tensor y = GSC_TENSOR_INIT(storage[2 * k + 1], kOdd, kDtypes[k]);
+      good = good && gsc_ops_cast(context, &x, &y, 1, NULL) == GSC_OK &&
+             gsc_ops_axpby(context, 0.75, &x, -3.0, &y, 1, NULL) == GSC_OK &&
+             gsc_scaler_scale(scaler, &y, &y, 1, NULL) == GSC_OK &&
+             gsc_tensor_list_create(context, &y, 1, NULL, &grads) == GSC_OK &&
+             gsc_scaler_unscale(scaler, grads, NULL) == GSC_OK &&
+             gsc_scaler_clip_grad_value(scaler, grads, 1.5, NULL) == GSC_OK &&
+             gsc_scaler_update(scaler, NULL) == GSC_OK;
+      gsc_tensor_list_destroy(grads);
+      grads = NULL;
+      gsc_tensor result = GSC_TENSOR_INIT(masters, kOdd, GSC_FP32); /* back to words of one size */
+      good = good && gsc_ops_cast(context, &y, &result, 1, NULL) == GSC_OK;
+      for (int j = 0; j < kOdd; ++j) {
+        uint32_t bits;
+        memcpy(&bits, &masters[j], sizeof bits);
+        add(digest, bits);
+      }
+    }
+  }
+  gsc_scaler_destroy(scaler);
+  return good;
+}
+
 int main(void) {
   static const int32_t kKinds[] = {GSC_ADAMW, GSC_SGD, GSC_LION, GSC_LAMB, GSC_RADAM};
   uint64_t digest = UINT64_C(0xcbf29ce484222325);
@@ -98,6 +137,7 @@ int main(void) {
   for (size_t i = 0; good && i < sizeof kKinds / sizeof kKinds[0]; ++i) {
     good = train(context, kKinds[i], 0, &digest) && train(context, kKinds[i], 1, &digest);
   }
+  good = good && convert(context, &digest);
   gsc_context_destroy(context);
   if (!good) {
     fprintf(stderr, "lockstep: %s\n", gsc_error_get_message());
