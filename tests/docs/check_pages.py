@@ -1,15 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks every Markdown page: relative links and their anchors resolve, and names of C exist. Checks the limits that
-keep the documentation short: the words of the pages for users together, and the lines of docs/performance.md.
-"""
+"""Checks every Markdown page: relative links and their anchors resolve, and names of C exist."""
 import pathlib
 import re
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-WORDS, PERFORMANCE_LINES = 25_000, 120
 # Where a gsc_* or GSC_* of a page must stand, and in docs/reference/abi.md every name in backticks with an underscore.
 SOURCES = ("include", "core", "capi", "tests/abi", "tests/support")
 
@@ -65,14 +62,6 @@ def main():
     docs = ROOT / "docs"
     found = [line for page in pages() for line in broken_links(page)]
     found += unknown_names([ROOT / "README.md", *sorted(docs.rglob("*.md"))])
-    users = [ROOT / "README.md"] + [p for p in pages() if docs in p.parents and docs / "dev" not in p.parents]
-    words = sum(len(page.read_text(encoding="utf-8").split()) for page in users)
-    lines = len((docs / "performance.md").read_text(encoding="utf-8").splitlines())
-    print(f"pages for users: {words} words of {WORDS}; docs/performance.md: {lines} lines of {PERFORMANCE_LINES}")
-    if words > WORDS:
-        found.append(f"the pages for users have {words} words")
-    if lines > PERFORMANCE_LINES:
-        found.append(f"docs/performance.md has {lines} lines")
     print("\n".join(found))
     sys.exit(bool(found))
 
