@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# One step of the installation tests; run with cmake -P. STEP is one of: install, move, or a way to use the installed
-# TREE from outside. WORK is this step's own folder. A step that fails stops with the command's output.
+# One step of the installation tests; run with cmake -P. STEP is one of: install, move, a way to use the installed TREE
+# from outside, or subproject, which needs no TREE. WORK is this step's own folder. A step that fails stops with the command's output.
 cmake_minimum_required(VERSION 3.25)
 set(lib ${TREE}/${LIBDIR})
 set(source ${CMAKE_CURRENT_LIST_DIR}/outside)
@@ -99,6 +99,23 @@ elseif(STEP STREQUAL "pkg_config_static")
 elseif(STEP STREQUAL "dlopen")
   run(${CC} ${flags} -DUSE_DLOPEN -I${TREE}/${INCLUDEDIR} ${source}/outside.c -o ${WORK}/outside -ldl)
   run(${WORK}/outside ${lib}/libgradscaler.so.${ABI})
+elseif(STEP STREQUAL "subproject")
+  set(configure ${CMAKE_COMMAND} -G ${GENERATOR} -S ${CMAKE_CURRENT_LIST_DIR}/subproject -B ${WORK}
+      -DCMAKE_C_COMPILER=${CC} -DCMAKE_CXX_COMPILER=${CXX} -DGRADSCALER_CUDA=OFF -DGRADSCALER_VULKAN=OFF
+      -DCMAKE_EXPORT_COMPILE_COMMANDS=ON)
+  run(${configure})
+  file(STRINGS ${WORK}/compile_commands.json kernels REGEX "\"command\".*GSC_CPU_TARGET")
+  if(NOT kernels)
+    message(FATAL_ERROR "no kernel is compiled")
+  endif()
+  foreach(command IN LISTS kernels)
+    if(NOT command MATCHES " -O3 ")
+      message(FATAL_ERROR "a kernel is not optimised: ${command}")
+    endif()
+  endforeach()
+  run(${configure} -DGRADSCALER_KERNEL_FLAGS=-O0)
+  run(${CMAKE_COMMAND} --build ${WORK})
+  run(${WORK}/lockstep)
 else()
   message(FATAL_ERROR "no such step: ${STEP}")
 endif()
