@@ -244,6 +244,11 @@ def state_rate(o, name, t):
     return {"momentum_buffer": 1.0 - o.momentum, "max_exp_avg_sq": 1.0, "sum": 0.0}.get(name, 1.0 - o.beta2)
 
 
+def within_range(x, of_finite):
+    """Of finite numbers alone: inf becomes the largest number."""
+    return np.where(of_finite & np.isinf(x), np.copysign(np.finfo(x.dtype).max, x), x)
+
+
 def decay(g, wd, p):
     return g if wd == 0 else fma(p, wd, g)
 
@@ -359,7 +364,7 @@ def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
         M, V = T(1.0 / (1.0 - power(o.beta1, t))), T(1.0 / math.sqrt(1.0 - power(o.beta2, t)))
         m = b1 * state[0] + B1 * g
         v = b2 * state[1] + B2 * (g * g)
-        direction = lambda m, v: (m * M) / (np.sqrt(v) * V + eps) + wd * p  # noqa: E731
+        direction = lambda m, v: within_range(m * M, np.isfinite(m)) / (np.sqrt(v) * V + eps) + wd * p  # noqa: E731
         r = further(ratio(p, direction(m, v)), T, off_by)
         return p - (LR * r) * direction(*stored(m, v)), [m, v]
     if o.kind == RMSPROP:
@@ -370,6 +375,7 @@ def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
         if o.flags & CENTERED:
             after[2] = lerp(state[2], g, A)
             w = fma(-after[2], after[2], s)
+            w = np.where(w < 0, T(0), w)
         q = np.sqrt(w + T(o.eps_root)) + eps
         if o.momentum == 0:
             return p - (LR * g) / q, after
@@ -396,7 +402,7 @@ def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
             v = fma(B2 * d, d, b2 * state[1])
             if o.kind == ADABELIEF:
                 v = v + T(o.eps_root)
-            q = np.sqrt(v / V) / S + E
+            q = np.sqrt(v / V) / S + E if S <= 1 else E
         return (p - (G * g) / q) - (M * m) / q, [m, v]
     if o.kind == ADEMAMIX:
         V, S = T(1.0 - power(o.beta1, t)), T(math.sqrt(1.0 - power(o.beta2, t)))
@@ -405,7 +411,8 @@ def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
         m = lerp(state[0], g, B1)
         v = fma(B2 * g, g, b2 * state[1])
         s = lerp(state[2], g, T(slow_rate(o, t)))
-        return p - (LR * fma(s, A, m / V)) / (np.sqrt(v) / S + eps), [m, v, s]
+        mean = within_range(fma(s, A, m / V), np.isfinite(m) & np.isfinite(s))
+        return p - (LR * mean) / (np.sqrt(v) / S + eps), [m, v, s]
     if o.kind in (ADAMW_SCHEDULE_FREE, SGD_SCHEDULE_FREE):
         L = lr * (t / o.warmup_steps) if t < o.warmup_steps else lr
         beta = o.beta1 if o.kind == ADAMW_SCHEDULE_FREE else o.momentum

@@ -91,6 +91,7 @@ struct RmspropMomentum : RmspropRule {
       const T mean = interpolate(state[2], g, c.one_minus_beta2);
       state[2] = mean;
       square = multiply_add(-mean, mean, square);
+      square = square < T(0) ? T(0) : square;  // of rounded means; PyTorch would make NaN of it
     }
     const T root = square_root(square + c.eps_root) + c.eps;
     // Without momentum, PyTorch multiplies by the learning rate before the division, and there is no buffer.

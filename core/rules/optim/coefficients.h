@@ -162,6 +162,20 @@ GSC_HD float multiply_add(float a, float b, float c) {
 #endif
 }
 
+GSC_HD float largest_number(float /*like*/) { return 0x1.fffffep127F; }
+GSC_HD double largest_number(double /*like*/) { return 0x1.fffffffffffffp1023; }
+template <typename T>
+GSC_HD bool is_finite(T x) {
+  return x <= largest_number(x) && x >= -largest_number(x);
+}
+/// x, which was computed from finite numbers alone if `of_finite`: then an inf becomes the largest number. A quotient of
+/// two inf would be NaN, where the divisor has outgrown its range first and the weight should stand still.
+template <typename T>
+GSC_HD T within_range(T x, bool of_finite) {
+  const T largest = x > T(0) ? largest_number(x) : -largest_number(x);
+  return of_finite && !is_finite(x) ? largest : x;
+}
+
 /// from + weight * (to - from), exact at both ends: the formula of torch.lerp.
 template <typename T>
 GSC_HD T interpolate(T from, T to, T weight) {

@@ -35,7 +35,8 @@ struct Lamb {
 
   template <typename T>
   GSC_HD static T direction(T p, const T *state, const Coefficients<T> &c) {
-    return (state[0] * c.inv_bias1) / (square_root(state[1]) * c.inv_sqrt_bias2 + c.eps) + c.weight_decay * p;
+    const T mean = within_range(state[0] * c.inv_bias1, is_finite(state[0]));
+    return mean / (square_root(state[1]) * c.inv_sqrt_bias2 + c.eps) + c.weight_decay * p;
   }
 
   template <typename T>
