@@ -259,6 +259,7 @@ class CodedCursor {
 
   /// Stores what load_state has decoded.
   void store_states(int64_t i, int n, float *const *state) const {
+    if (span_.coefficients->evaluates != 0.0) return;  // state is as it was
     uint16_t random[kCodedBlock];
     if (draws_state_) draw_for(Draw::kState, i, n, random);
     for (int k = 0; k < states_; ++k) {

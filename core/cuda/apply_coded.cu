@@ -473,7 +473,7 @@ __global__ void __launch_bounds__(kThreads, kCodedBlocks) apply_coded_kernel(con
       } else {
 #pragma unroll
         for (int k = 0; k < kLaneElements; ++k) update_of<F>(x.param[k], x.state[k], x.grad[k], c, ratio);
-        x.store_state(p, a, i, valid, random);
+        if (moves_state<F>(p)) x.store_state(p, a, i, valid, random);
       }
       x.store_counted(p, a, i, valid);
       if (a.ema != nullptr) x.average_weights(p, a, i, valid, c.ema_weight);

@@ -357,6 +357,9 @@ GSC_HD bool reads_gradients_last(Variant variant) {
   });
 }
 
+/// False if the parameters alone move.
+GSC_HD bool moves_state(const ApplyArgs &a) { return a.step.phase == Phase::kStep; }
+
 /// The last sweep needs the tensor's ratio.
 GSC_HD bool has_ratio(Variant variant) {
   return with_variant(variant, [](auto formula) {

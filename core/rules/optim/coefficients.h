@@ -65,6 +65,7 @@ struct Coefficients {
   T one_minus_beta3;
   T first;        ///< 1 at a tensor's first step, else 0
   T to_state;     ///< how far the parameters move towards the state (Schedule-Free)
+  T evaluates;    ///< 1: no step, the parameters alone move, between training and evaluation; else 0
   T later_decay;  ///< weight decay that the tensor's ratio does not multiply
   T look_ahead;   ///< 1: Nesterov momentum (LARS)
   T ratio_last;   ///< 1: the ratio multiplies the update (NovoGrad), 0: the gradient
