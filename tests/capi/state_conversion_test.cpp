@@ -194,6 +194,22 @@ TEST_F(StateConversion, MastersIntoRemaindersOfTheirWeightsAndBack) {
   }
 }
 
+/// Every remainder of 16 bits in 8, and back. Its weight is only read, so nothing is carried into it: a remainder that
+/// would round to half a unit has the largest number below.
+TEST_F(StateConversion, RemaindersOfOneSizeIntoTheOther) {
+  Stored wide(GSC_INT16, 65536), small(GSC_INT8, 65536), back(GSC_INT16, 65536);
+  for (int i = 0; i < 65536; ++i) wide.as<int16_t>()[i] = static_cast<int16_t>(i - 32768);
+  ASSERT_GSC_OK(convert(context, wide, nullptr, small));
+  ASSERT_GSC_OK(convert(context, small, nullptr, back));
+  for (int i = 0; i < 65536; ++i) {
+    const int remainder = i - 32768, nearest = static_cast<int>(std::floor((remainder + 128) / 256.0));
+    ASSERT_EQ(small.as<int8_t>()[i], std::min(nearest, 127)) << remainder;
+    ASSERT_EQ(back.as<int16_t>()[i], 256 * small.as<int8_t>()[i]) << remainder;
+    // 2^-9 and 2^-8 of the weight's spacing, as the page says.
+    ASSERT_LE(std::abs(back.as<int16_t>()[i] - remainder), nearest <= 127 ? 128 : 255) << remainder;
+  }
+}
+
 TEST_F(StateConversion, AMasterOfAnotherWeightHasTheRemainderOfItsOwn) {
   Stored masters(GSC_FP32, 3), weights(GSC_BF16, 3), remainders(GSC_INT16, 3);
   const float values[3] = {1.001f, -1.001f, NAN};
