@@ -419,7 +419,7 @@ enum {
    */
   GSC_SGD_SCHEDULE_FREE = 14,
   /**
-   * LARS (You et al. 2017, arXiv:1708.03888), as optax.lars. State: momentum_buffer.
+   * LARS (You et al. 2017, arXiv:1708.03888), as optax.lars. State: momentum_buffer, if momentum is not 0.
    * Defaults: lr 1.0, momentum 0.9, trust_coefficient 1e-3, no weight decay.
    */
   GSC_LARS = 15,

@@ -90,10 +90,11 @@ bool overflows_itself(const gsc_optimizer_options &o, float gradient) {
 struct Weights {
   int32_t dtype, grad_dtype, master;
 };
-constexpr Weights kWeights[] = {{GSC_FP32, GSC_FP32, GSC_MASTER_NONE},     {GSC_BF16, GSC_FP32, GSC_MASTER_NONE},
-                                {GSC_FP16, GSC_FP32, GSC_MASTER_NONE},     {GSC_BF16, GSC_BF16, GSC_MASTER_SPLIT16},
-                                {GSC_FP16, GSC_FP32, GSC_MASTER_SPLIT16},  {GSC_BF16, GSC_BF16, GSC_MASTER_SPLIT8},
-                                {GSC_BF16, GSC_BF16, GSC_MASTER_STOCHASTIC}, {GSC_FP16, GSC_FP32, GSC_MASTER_STOCHASTIC}};
+constexpr Weights kWeights[] = {
+    {GSC_FP32, GSC_FP32, GSC_MASTER_NONE},       {GSC_BF16, GSC_FP32, GSC_MASTER_NONE},
+    {GSC_FP16, GSC_FP32, GSC_MASTER_NONE},       {GSC_BF16, GSC_BF16, GSC_MASTER_SPLIT16},
+    {GSC_FP16, GSC_FP32, GSC_MASTER_SPLIT16},    {GSC_BF16, GSC_BF16, GSC_MASTER_SPLIT8},
+    {GSC_BF16, GSC_BF16, GSC_MASTER_STOCHASTIC}, {GSC_FP16, GSC_FP32, GSC_MASTER_STOCHASTIC}};
 
 class FiniteState : public ::testing::TestWithParam<int32_t> {};
 INSTANTIATE_TEST_SUITE_P(All, FiniteState, ::testing::ValuesIn(usable_cpu_targets()),

@@ -33,8 +33,7 @@ void PrintTo(const StepCase &c, std::ostream *stream) { *stream << c.name; }
 template <typename F>
 constexpr double momentum_of() {
   constexpr int32_t kKind = F::kKind.code;
-  const bool takes_any = kKind == GSC_LARS || kKind == GSC_SGD_SCHEDULE_FREE || F::kStates == 3;
-  return gsc::kNeedsMomentum<F> || takes_any ? 0.9 : 0.0;
+  return gsc::kNeedsMomentum<F> || kKind == GSC_SGD_SCHEDULE_FREE ? 0.9 : 0.0;
 }
 
 gsc_optimizer_options options_of(const StepCase &c, int group = 0) {

@@ -210,12 +210,12 @@ def state_names(o):
     if o.kind in (ADAM, ADAMW):
         return ["exp_avg", "exp_avg_sq"] + (["max_exp_avg_sq"] if o.flags & AMSGRAD else [])
     if o.kind == RMSPROP:
-        centered = ["grad_avg"] if o.flags & CENTERED else []
-        return ["square_avg", *(["momentum_buffer"] if o.momentum or centered else []), *centered]
+        return ["square_avg", *(["momentum_buffer"] if o.momentum else []),
+                *(["grad_avg"] if o.flags & CENTERED else [])]
     return {ADAGRAD: ["sum"], LION: ["exp_avg"], ADADELTA: ["square_avg", "acc_delta"], ADAMAX: ["exp_avg", "exp_inf"],
             ADABELIEF: ["exp_avg", "exp_avg_var"], ADEMAMIX: ["exp_avg", "exp_avg_sq", "exp_avg_slow"],
             ADAMW_SCHEDULE_FREE: ["z", "exp_avg_sq", "average"], SGD_SCHEDULE_FREE: ["z", "average"],
-            LARS: ["momentum_buffer"]}.get(o.kind, ["exp_avg", "exp_avg_sq"])
+            LARS: ["momentum_buffer"] if o.momentum else []}.get(o.kind, ["exp_avg", "exp_avg_sq"])
 
 
 def numbers_of(o, name):
@@ -286,8 +286,10 @@ def nadam_rates(o, lr, t):
     """G and M of NAdam."""
     D, P = 0.96 ** o.momentum_decay, 1.0
     mu = lambda i: o.beta1 * (1.0 - 0.5 * power(D, i))  # noqa: E731
-    for i in range(1, t + 1):
-        P = float(np.float32(P * float(np.float32(mu(i)))))
+    fallen = 1.0
+    for _ in range(t):
+        fallen *= D
+        P = float(np.float32(P * float(np.float32(o.beta1 * (1.0 - 0.5 * fallen)))))
     return lr * (1.0 - mu(t)) / (1.0 - P), lr * mu(t + 1) / (1.0 - P * mu(t + 1))
 
 
@@ -373,8 +375,8 @@ def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
         w = s = fma(A * g, g, T(o.alpha) * state[0])
         after = [s, *state[1:]]
         if o.flags & CENTERED:
-            after[2] = lerp(state[2], g, A)
-            w = fma(-after[2], after[2], s)
+            after[-1] = lerp(state[-1], g, A)
+            w = fma(-after[-1], after[-1], s)
             w = np.where(w < 0, T(0), w)
         q = np.sqrt(w + T(o.eps_root)) + eps
         if o.momentum == 0:
@@ -436,6 +438,8 @@ def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
         if sums[0] > 0 and sums[1] > 0:
             r = o.trust_coefficient * math.sqrt(sums[0]) / (math.sqrt(sums[1]) + o.eps)
         a = LR * (d * further(r, T, off_by))
+        if not state:
+            return p - a, state
         b = momentum * state[0] + a
         return p - (a + momentum * b if o.flags & NESTEROV else b), [b]
     v = state[1]

@@ -182,8 +182,9 @@ class Page {
         s[0] = page_fma(times(A, g), g, times(a, s[0]));
         T w = s[0];
         if (has(GSC_OPTIMIZER_CENTERED)) {
-          s[2] = lerp(s[2], g, A);
-          w = page_fma(-s[2], s[2], w);
+          T &mean = o.momentum != 0 ? s[2] : s[1];
+          mean = lerp(mean, g, A);
+          w = page_fma(-mean, mean, w);
           if (w < 0) w = 0;
         }
         const T root = std::sqrt(w + eps_root) + eps;
