@@ -43,7 +43,8 @@ struct BatchCode<MomentBf16> {
   }
   template <typename N>
   GSC_HD static void encode(const BatchFloats &x, const N & /*number_of*/, const BatchDraw * /*draw*/, uint16_t *to) {
-    const auto rounded = [&](int k) { return BatchLane::bits(x[k]) + kToNearest; };
+    const auto most = BatchLane::value(BatchLane::all(MomentBf16::kMost));
+    const auto rounded = [&](int k) { return BatchLane::bits(least(greatest(x[k], -most), most)) + kToNearest; };
     store_words(to, {upper_words(rounded(0), rounded(1)), upper_words(rounded(2), rounded(3))});
   }
 };
@@ -106,7 +107,8 @@ struct BatchCode<MomentE4m3> {
 /// Of magnitudes: a number with a sign exceeds kLargest.
 template <uint32_t Below>
 struct BatchSquare {
-  static constexpr uint32_t kPeakShift = 23, kLargest = 254, kBelow = Below, kSmallest = 0;
+  /// From 2^127 on, rounding up could take a number beyond the largest.
+  static constexpr uint32_t kPeakShift = 23, kLargest = 253, kBelow = Below, kSmallest = 0;
   GSC_HD static Uint32Vector peak(FloatVector x) { return BatchLane::bits(x); }
 };
 
@@ -116,7 +118,7 @@ struct BatchCode<SquareE5m11> : BatchSquare<30> {
   GSC_HD static Uint32Vector number(Uint32Vector scale) { return (scale << 23) - (kToNearest >> 4); }
   GSC_HD static void decode(const uint16_t *from, const uint8_t *scales, int w, FloatVector *out, Special &special) {
     const WordVector codes = load_words(from, w);
-    special.if_equal(codes, all_words(0xffff));
+    special.if_equal(codes | 1, all_words(0xffff));  // NaN and inf
     const auto scale = as<WordVector>(BatchLane::all(kScaleNumbers.of_square[scale_of(scales, w)]));
     unpack(codes << 12, codes == 0 ? WordVector{} : (codes >> 4) + scale, out);
   }
@@ -138,7 +140,7 @@ template <>
 struct BatchCode<SquareE4m4> : BatchSquare<14> {
   GSC_HD static Uint32Vector number(Uint32Vector scale) { return scale << 23 | scale << 7; }
   GSC_HD static void decode(const uint8_t *from, const uint8_t *scales, int w, FloatVector *out, Special &special) {
-    if (w == 0) special.if_equal_bytes(load_vector<Uint32Vector>(from), Uint32Vector{} - 1U);
+    if (w == 0) special.if_equal_bytes(load_vector<Uint32Vector>(from) | 0x01010101U, Uint32Vector{} - 1U);
     const WordVector codes = load_words(from, w);
     const auto scale = as<WordVector>(BatchLane::all(kScaleNumbers.of_square[scale_of(scales, w)]));
     unpack(WordVector{}, codes == 0 ? WordVector{} : (codes << 3) + scale, out);

@@ -129,13 +129,14 @@ template <typename C>
   });
 }
 
-/// The bits of the largest finite magnitude, in all lanes.
-GSC_HD VectorLanes::Uint largest_finite(const float *x, int n) {
+/// The bits of the largest magnitude of a group of code C, in all lanes.
+template <typename C>
+GSC_HD VectorLanes::Uint largest_of_group(const float *x, int n) {
   VectorLanes::Int vector{};
   int32_t rest = 0;
   for_lanes(n, [&](auto lanes, int i) {
     using L = decltype(lanes);
-    const auto magnitude = finite_magnitude<L>(L::load(x + i));
+    const auto magnitude = C::template magnitude_of<L>(L::load(x + i));
     if constexpr (std::is_same_v<L, VectorLanes>) {
       vector = greatest(vector, magnitude);
     } else {
@@ -154,7 +155,7 @@ template <typename C>
     auto *to = codes + first;
     VectorLanes::Uint scale{};
     if constexpr (C::kGrouped) {
-      scale = C::template scale_for<VectorLanes>(largest_finite(from, size));
+      scale = C::template scale_for<VectorLanes>(largest_of_group<C>(from, size));
       scales[first / kStateGroup] = static_cast<uint8_t>(scale[0]);
     }
     const auto encode = [&](const auto &bias) {
@@ -258,6 +259,7 @@ class CodedCursor {
 
   /// Stores what load_state has decoded.
   void store_states(int64_t i, int n, float *const *state) const {
+    if (span_.coefficients->evaluates != 0.0) return;  // state is as it was
     uint16_t random[kCodedBlock];
     if (draws_state_) draw_for(Draw::kState, i, n, random);
     for (int k = 0; k < states_; ++k) {

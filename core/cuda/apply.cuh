@@ -20,6 +20,13 @@ struct StepInput {
   bool skip;
 };
 
+/// False if the parameters alone move, which only formulas that average do.
+template <typename F>
+GSC_DEVICE bool moves_state(const ApplyParams &p) {
+  if constexpr (kAverages<F>) return p.step.phase == Phase::kStep;
+  return true;
+}
+
 /// By all lanes of a warp together.
 GSC_DEVICE StepInput read_scalars(const ApplyParams &p) {
   StepInput r;
@@ -372,7 +379,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
       } else {
 #pragma unroll
         for (int k = 0; k < Width; ++k) update_of<F>(x.param[k], x.state[k], x.grad[k], c, ratio);
-        x.store_state(a, i);
+        if (moves_state<F>(p)) x.store_state(a, i);
       }
       if (p.step.count_unchanged) x.count_unchanged(p, a, i);
       x.store_param(a, i);

@@ -347,7 +347,7 @@ struct CodedPack {
       using Stored = typename C::Stored;
       uint32_t scale = 0;
       if constexpr (C::kGrouped) {
-        scale = C::scale_for(largest_of_group<S>(valid));
+        scale = C::scale_for(largest_of_group<C, S>(valid));
         if (valid > 0 && i % kStateGroup == 0) a.scales[S][i / kStateGroup] = static_cast<uint8_t>(scale);
       }
       Words<static_cast<int>(sizeof(Stored)) *Width> codes = {};
@@ -360,13 +360,13 @@ struct CodedPack {
     });
   }
 
-  /// The bits of the largest finite magnitude of the lanes that share a scale. Lanes beyond the end take part.
-  template <int S>
+  /// The bits of the largest magnitude of the lanes that share a scale, of code C. Lanes beyond the end take part.
+  template <typename C, int S>
   GSC_DEVICE uint32_t largest_of_group(int valid) const {
     int32_t largest = 0;
 #pragma unroll
     for (int k = 0; k < Width; ++k) {
-      largest = greatest(largest, k < valid ? finite_magnitude(state[k][S]) : 0);
+      largest = greatest(largest, k < valid ? C::magnitude_of(state[k][S]) : 0);
     }
 #pragma unroll
     for (int lanes = 1; lanes < kStateGroup / Width; lanes *= 2) {
@@ -473,7 +473,7 @@ __global__ void __launch_bounds__(kThreads, kCodedBlocks) apply_coded_kernel(con
       } else {
 #pragma unroll
         for (int k = 0; k < kLaneElements; ++k) update_of<F>(x.param[k], x.state[k], x.grad[k], c, ratio);
-        x.store_state(p, a, i, valid, random);
+        if (moves_state<F>(p)) x.store_state(p, a, i, valid, random);
       }
       x.store_counted(p, a, i, valid);
       if (a.ema != nullptr) x.average_weights(p, a, i, valid, c.ema_weight);

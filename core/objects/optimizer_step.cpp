@@ -154,8 +154,10 @@ void Optimizer::set_evaluating(int32_t evaluating, gsc_stream stream) {
   require_whole_state();
   if (evaluating_ == (evaluating != 0)) return;
   const CallStream call = begin(stream);
-  // The pass of a step with a learning rate of 0. It reads parameters in place of gradients, which may be anything now.
+  // The pass of a step. It reads parameters in place of gradients, which may be anything now, and rounds to nearest:
+  // random bits belong to a step, and two evaluations would take the same.
   ApplyJob job = make_job();
+  if (job.step.master == GSC_MASTER_STOCHASTIC) job.step.master = GSC_MASTER_NONE;
   job.grads = &lists_.params->plan();
   job.step.phase = evaluating != 0 ? Phase::kToAverage : Phase::kToTraining;
   job.step.maximize = job.step.zero_grads = job.step.write_grads = job.step.device_lrs = false;

@@ -43,7 +43,7 @@ constexpr OptimizerInfo info_of(const Kind &kind) {
   return {kind, defaults, flags_of(kind.code)};
 }
 
-/// A row for each formula, in the order of the kinds. Those of one kind are alike.
+/// A row for each formula, in the order of the kinds. Those of one kind are alike but for their slots.
 constexpr OptimizerInfo kTable[] = {
 #define GSC_ROW(enumerator, formula) info_of(formula::kKind),
     GSC_FOR_EACH_VARIANT(GSC_ROW)
@@ -107,6 +107,8 @@ Variant variant_of(const gsc_optimizer_options &o) {
 #undef GSC_PICK
   return found;
 }
+
+const Kind &kind_of(Variant variant) { return kTable[static_cast<std::size_t>(variant)].kind; }
 
 bool momentum_picks_formula(int32_t kind) {
 #define GSC_PICKS(enumerator, formula) (formula::kKind.code == kind && kNeedsMomentum<formula>) ||

@@ -22,6 +22,8 @@ struct OptimizerInfo {
 const OptimizerInfo &optimizer_info(int32_t kind, const Argument &name = kOptions.field("kind"));
 /// The formula that kind, flags and momentum select. Throws for an unknown kind.
 Variant variant_of(const gsc_optimizer_options &options);
+/// What a formula says of its kind, with its own state slots.
+const Kind &kind_of(Variant variant);
 /// Whether a formula of the kind is for momentum other than 0: then that cannot change.
 bool momentum_picks_formula(int32_t kind);
 /// State is fp32, or fp64 for fp64 parameters.

@@ -16,10 +16,10 @@
 
 namespace gsc {
 
-/// The fp16 scale of a group whose largest magnitude this is, at most 65504. NaN if the group has inf or NaN, which
+/// The fp16 scale of a group whose largest magnitude this is, at most 65504, also of inf. NaN if the group has NaN, which
 /// integers cannot express.
 GSC_HD uint32_t flash_scale(float largest) {
-  if (!(largest <= 0x1.fffffep127F)) return 0x7e00U;
+  if (largest != largest) return 0x7e00U;
   return fp32_to_fp16(least(largest, 65504.0F));
 }
 /// A magnitude in units of the scale, 0..1; 0 where the scale has no value to divide by.

@@ -67,7 +67,8 @@ GSC_HD float decode_state(const StateArray &a, int64_t i) {
 
 /// The bits of the magnitude by which an element takes part in its group's scale.
 GSC_HD int32_t scaled_magnitude(int32_t dtype, float x) {
-  return is_flash_code(dtype) ? static_cast<int32_t>(to_bits(x) & 0x7fffffffU) : finite_magnitude(x);
+  if (is_flash_code(dtype)) return static_cast<int32_t>(to_bits(x) & 0x7fffffffU);
+  return is_grouped(dtype) ? magnitude_of_code(dtype, x) : 0;
 }
 
 /// `largest` is the largest scaled_magnitude of the group, whose first element writes the scale.

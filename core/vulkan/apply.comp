@@ -27,7 +27,7 @@ void sweep_part(const ApplyArgs a, const StepInput scalars, const Place place) {
       if (reads_gradients_last(kSpecial)) g = take_gradient(a, scalars, r.grad, i, true);
       OF(move)(kSpecial, param, state, g, ratio, shared_coefficients);
     }
-    if (slots > 0) store_states(a, r, slots, i, exists, state);
+    if (slots > 0 && moves_state(a)) store_states(a, r, slots, i, exists, state);
     if (!exists) continue;
     if (a.step.count_unchanged) {
       const uint64_t before = uint64_t(param_bits(r, i));

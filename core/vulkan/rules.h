@@ -357,6 +357,9 @@ GSC_HD bool reads_gradients_last(Variant variant) {
   });
 }
 
+/// False if the parameters alone move.
+GSC_HD bool moves_state(const ApplyArgs &a) { return a.step.phase == Phase::kStep; }
+
 /// The last sweep needs the tensor's ratio.
 GSC_HD bool has_ratio(Variant variant) {
   return with_variant(variant, [](auto formula) {
@@ -376,7 +379,7 @@ GSC_HD float decode_slot(int32_t state_dtype, uint32_t code, uint32_t scale) {
   if (state_dtype == GSC_FP32) return from_bits(code);
   return with_state_code(state_dtype, [&](auto c) { return decltype(c)::decode(code, scale); });
 }
-GSC_HD int32_t magnitude_of_slot(float x) { return finite_magnitude(x); }
+GSC_HD int32_t magnitude_of_slot(int32_t state_dtype, float x) { return magnitude_of_code(state_dtype, x); }
 GSC_HD uint32_t scale_of_slot(int32_t state_dtype, uint32_t largest) {
   if (!is_grouped(state_dtype)) return 0;
   return with_state_code(state_dtype, [&](auto c) {

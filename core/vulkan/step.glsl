@@ -124,7 +124,7 @@ void store_states(const ApplyArgs a, const Arrays r, int slots, int i, bool exis
   bool is_random = false;
   if (exists) {
     for (int s = 0; s < slots; ++s) {
-      if (is_grouped(r.state[s].dtype)) atomicMax(group_largest[s][group], magnitude_of_slot(state[s]));
+      if (is_grouped(r.state[s].dtype)) atomicMax(group_largest[s][group], magnitude_of_slot(r.state[s].dtype, state[s]));
       is_random = is_random || r.is_random[s];
     }
   }

@@ -419,7 +419,7 @@ enum {
    */
   GSC_SGD_SCHEDULE_FREE = 14,
   /**
-   * LARS (You et al. 2017, arXiv:1708.03888), as optax.lars. State: momentum_buffer.
+   * LARS (You et al. 2017, arXiv:1708.03888), as optax.lars. State: momentum_buffer, if momentum is not 0.
    * Defaults: lr 1.0, momentum 0.9, trust_coefficient 1e-3, no weight decay.
    */
   GSC_LARS = 15,
@@ -885,7 +885,8 @@ GSC_API gsc_status gsc_optimizer_set_device_lr(gsc_optimizer *optimizer, int32_t
 /**
  * Takes the parameters of a Schedule-Free optimizer, and model copies, to the averaged weights (1), or back to those at
  * which gradients are taken (0), stream-ordered. Evaluate and save models in between. Does nothing if they are there.
- * Tensors that have not taken a step stay as they are. While evaluating, steps fail with BAD_STATE.
+ * Writes parameters, their remainders and model copies alone, and rounds to nearest. Tensors that have not taken a step
+ * stay as they are, and so do parameters that are inf or NaN. While evaluating, steps fail with BAD_STATE.
  * Errors: INVALID_ARGUMENT for another kind of optimizer, or a value other than 0 and 1.
  */
 GSC_API gsc_status gsc_optimizer_set_evaluating(gsc_optimizer *optimizer, int32_t evaluating, gsc_stream stream);

@@ -78,6 +78,7 @@ std::vector<Variant> variants() {
       {"SgdScheduleFreeUniform",
        with(GSC_SGD_SCHEDULE_FREE, 0, [](O &o) { o.momentum = 0.5, o.weight_lr_power = 0.0, o.warmup_steps = 2; })},
       {"Lars", with(GSC_LARS, 0, [](O &o) { o.weight_decay = 0.1, o.trust_coefficient = 0.5; })},
+      {"LarsWithoutMomentum", with(GSC_LARS, 0, [](O &o) { o.momentum = 0.0, o.weight_decay = 0.1; })},
       {"LarsNesterov", with(GSC_LARS, GSC_OPTIMIZER_NESTEROV | kMaximize, [](O &o) { o.eps = 1e-3; })},
       {"NovoGrad", with(GSC_NOVOGRAD, 0, decay)},
       {"NovoGradDecoupled", with(GSC_NOVOGRAD, kDecoupled | GSC_OPTIMIZER_BIAS_CORRECTION,

@@ -143,13 +143,13 @@ TEST_F(FlashCodes, OfGroupsWithoutAnOrdinaryScale) {
     EXPECT_EQ(tiny.scale, 0);
     for (int i = 0; i < 32; ++i) EXPECT_EQ(zero.back.as<float>()[i], 0.0f);
     for (int i = 0; i < 32; ++i) EXPECT_EQ(tiny.back.as<float>()[i], 0.0f);
-    FlashGroup huge(context, dtype, {1e30f, 1.0f});
-    EXPECT_EQ(huge.back.as<float>()[0], is_moment ? 65504.0f : 65504.0f * 65504.0f);
-    for (const float bad : {NAN, INFINITY}) {
-      FlashGroup lost(context, dtype, {1.0f, bad, 2.0f});
-      EXPECT_EQ(lost.scale, kFp16Nan);
-      for (int i = 0; i < 32; ++i) EXPECT_TRUE(std::isnan(lost.back.as<float>()[i])) << i;
+    for (const float large : {1e30f, INFINITY}) {
+      FlashGroup huge(context, dtype, {large, 1.0f});
+      EXPECT_EQ(huge.back.as<float>()[0], is_moment ? 65504.0f : 65504.0f * 65504.0f);
     }
+    FlashGroup lost(context, dtype, {1.0f, NAN, INFINITY});
+    EXPECT_EQ(lost.scale, kFp16Nan);
+    for (int i = 0; i < 32; ++i) EXPECT_TRUE(std::isnan(lost.back.as<float>()[i])) << i;
   }
 }
 
@@ -191,6 +191,22 @@ TEST_F(StateConversion, MastersIntoRemaindersOfTheirWeightsAndBack) {
       }
       ASSERT_GSC_OK(convert(context, remainders, nullptr, other));
     }
+  }
+}
+
+/// Every remainder of 16 bits in 8, and back. Its weight is only read, so nothing is carried into it: a remainder that
+/// would round to half a unit has the largest number below.
+TEST_F(StateConversion, RemaindersOfOneSizeIntoTheOther) {
+  Stored wide(GSC_INT16, 65536), small(GSC_INT8, 65536), back(GSC_INT16, 65536);
+  for (int i = 0; i < 65536; ++i) wide.as<int16_t>()[i] = static_cast<int16_t>(i - 32768);
+  ASSERT_GSC_OK(convert(context, wide, nullptr, small));
+  ASSERT_GSC_OK(convert(context, small, nullptr, back));
+  for (int i = 0; i < 65536; ++i) {
+    const int remainder = i - 32768, nearest = static_cast<int>(std::floor((remainder + 128) / 256.0));
+    ASSERT_EQ(small.as<int8_t>()[i], std::min(nearest, 127)) << remainder;
+    ASSERT_EQ(back.as<int16_t>()[i], 256 * small.as<int8_t>()[i]) << remainder;
+    // 2^-9 and 2^-8 of the weight's spacing, as the page says.
+    ASSERT_LE(std::abs(back.as<int16_t>()[i] - remainder), nearest <= 127 ? 128 : 255) << remainder;
   }
 }
 

@@ -58,8 +58,10 @@ Arrays make_arrays(const Case &c, std::mt19937_64 &random) {
     for (int64_t i = 0; i < c.n && !first_moment; ++i) state.set(i, std::fabs(state.get(i)));
   }
   // A mean of squares is at least the square of the mean.
-  for (int64_t i = 0; i < c.n && c.variant == Variant::kRmspropCentered; ++i) {
-    a.state[0].set(i, a.state[0].get(i) + 2.0 * a.state[2].get(i) * a.state[2].get(i));
+  const bool is_centered = c.variant == Variant::kRmspropCentered || c.variant == Variant::kRmspropCenteredMomentum;
+  for (int64_t i = 0; is_centered && i < c.n; ++i) {
+    const double mean = a.state.back().get(i);
+    a.state[0].set(i, a.state[0].get(i) + 2.0 * mean * mean);
   }
   return a;
 }

@@ -209,6 +209,13 @@ bool is_nan_code(uint32_t code) {
   return code + 1 == code_count<C>();
 }
 
+/// What inf becomes: of squares it stays, of means it is the largest number.
+template <typename C>
+float value_of_inf() {
+  if constexpr (C::kSlot == Slot::kSecondMoment) return INFINITY;
+  return from_bits(static_cast<uint32_t>(C::kMost));
+}
+
 template <typename C>
 class StateCode : public ::testing::Test {};
 using Codes = ::testing::Types<MomentBf16, MomentE4m3, SquareE5m11, SquareE4m4>;
@@ -236,6 +243,8 @@ TYPED_TEST(StateCode, EveryCodeHasTheValueOfItsFormat) {
       const float value = C::decode(code, scale);
       if (is_nan_code<C>(code)) {
         ASSERT_TRUE(value != value) << code;
+      } else if (C::kSlot == Slot::kSecondMoment && is_nan_code<C>(code + 1)) {
+        ASSERT_EQ(value, INFINITY) << code;
       } else if (std::fabs(value_of<C>(code, scale)) < 0x1p128) {
         ASSERT_EQ(value, value_of<C>(code, scale)) << code << " scale " << scale;
       }
@@ -275,8 +284,31 @@ TYPED_TEST(StateCode, EncodesToTheNearestCode) {
   EXPECT_EQ(C::encode(0.0F, scale, kToNearest), 0);
   EXPECT_EQ(C::encode(0.0F, scale, 0xffff), 0);
   EXPECT_TRUE(is_nan_code<C>(C::encode(NAN, scale, kToNearest)));
-  const float inf = C::decode(C::encode(INFINITY, scale, 0xffff), scale);
-  EXPECT_TRUE(C::kGrouped ? inf != inf : inf == INFINITY);
+}
+
+/// No code of a number but NaN is NaN, and only that of a square that is inf is inf, whatever the rounding.
+TYPED_TEST(StateCode, NumbersHaveFiniteCodes) {
+  using C = TypeParam;
+  const auto expect = [](float x, float others) {
+    uint32_t scale = 0;
+    if constexpr (C::kGrouped) scale = C::scale_for(greatest(C::magnitude_of(x), C::magnitude_of(others)));
+    for (const uint32_t bias : {0U, kToNearest, 0xffffU}) {
+      const float value = C::decode(C::encode(x, scale, bias), scale);
+      if (std::isinf(x)) {
+        ASSERT_EQ(value, std::copysign(value_of_inf<C>(), x)) << others;
+      } else {
+        ASSERT_TRUE(std::isfinite(value)) << std::hexfloat << x << " beside " << others << ", bias " << bias;
+      }
+    }
+  };
+  for (const float others : {0.0F, 1.0F, 0x1.fffffep127F, INFINITY}) {
+    expect_of_patterns([&](float x) {
+      if (x == x && !(C::kSlot == Slot::kSecondMoment && std::signbit(x))) expect(x, others);
+      return !::testing::Test::HasFatalFailure();
+    });
+    for (const float x : {0x1.fffffep127F, 0x1.fep127F, 0x1.ep127F, 0x1p127F, INFINITY}) expect(x, others);
+    if (C::kSlot == Slot::kMoment) expect(-INFINITY, others);
+  }
 }
 
 TYPED_TEST(StateCode, VectorsAreCodedAsSingleElements) {
@@ -287,7 +319,7 @@ TYPED_TEST(StateCode, VectorsAreCodedAsSingleElements) {
   expect_of_patterns([&](float x) {
     const uint32_t scale = all_scales[next++ % all_scales.size()];
     if constexpr (C::kGrouped) {
-      if (C::scale_for(finite_magnitude(x)) > scale) return true;  // of a larger group
+      if (C::scale_for(C::magnitude_of(x)) > scale) return true;  // of a larger group
     }
     const uint32_t bias = to_bits(x) * 0x9E3779B1U >> 16;
     const uint32_t code = C::encode(x, scale, bias);

@@ -11,7 +11,7 @@ import sys
 
 MAX_BYTES = 25 << 20
 # A kernel's name -> what its instances are called, how many there are, and the registers that they may need on sm_90.
-FORMULAS = {r"apply_kernel.*I\w*fE": ("fp32 apply", 18, 64), "apply_coded_kernel": ("coded apply", 18, 128)}
+FORMULAS = {r"apply_kernel.*I\w*fE": ("fp32 apply", 20, 64), "apply_coded_kernel": ("coded apply", 20, 128)}
 # nvcc's major version, part of a kernel's name -> bytes that it may spill: one or two registers, written once per
 # launch and read once per chunk, outside the loops over elements. Alone in its file Adagrad's kernel does not spill.
 KNOWN_SPILLS = {("12", "apply_kernelINS_5optim7AdagradEfE"): 4,

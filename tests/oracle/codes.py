@@ -8,8 +8,11 @@ import numpy as np
 
 FP16, BF16, FP32, FP64, E4M3, E4M4, E5M11, INT8, INT16 = 1, 2, 3, 4, 5, 7, 8, 9, 10
 MANTISSA = {BF16: 7, E4M3: 3, E4M4: 4, E5M11: 11}
-# Of a code of squares: how far its fp32 pattern is shifted, the code of NaN, and what a group's exponent is less.
+# Of a code of squares: how far its fp32 pattern is shifted, the code of NaN, and what a group's exponent is less. The
+# code of inf is the one below NaN's.
 SQUARES = {E4M4: (19, 0xff, 14), E5M11: (12, 0xffff, 30)}
+# The pattern above which a magnitude becomes this one.
+MOST = {BF16: 0x7f7f0000, E4M3: 0x7f700000, E4M4: 0x7f780000, E5M11: 0x7f7ff000}
 NAN = {FP16: 0x7e00, BF16: 0x7fc0}
 INF = {FP16: 0x7c00, BF16: 0x7f80}
 SPLIT16, SPLIT8, STOCHASTIC = 1, 2, 3
@@ -65,24 +68,24 @@ def encode(code, x, draws=None):
     bias = 0x8000 if draws is None else draws
     if draws is not None and code not in SQUARES:
         bias = (draws & 0xff) << 8 | draws >> 8
-    finite, m = np.isfinite(x), magnitude(x)
+    nan, finite, m = np.isnan(x), np.isfinite(x), np.where(np.isnan(x), 0, np.minimum(magnitude(x), MOST[code]))
     if code == BF16:
-        rounded = np.where(finite, m + bias, m) >> 16 | sign(x) << 15
-        return np.where(np.isnan(x), 0x7fc0, rounded).astype(np.uint16), None
+        return np.where(nan, 0x7fc0, m + bias >> 16 | sign(x) << 15).astype(np.uint16), None
     groups = np.zeros(-(-x.size // 32) * 32, np.int64)
-    groups[:x.size] = np.where(finite, m, 0)
+    groups[:x.size] = np.where(finite, m, 0) if code in SQUARES else m
     E = groups.reshape(-1, 32).max(1) >> 23
     if code == E4M3:
         scales = np.maximum(E - 7, 1)
-        y = (np.abs(np.where(finite, x, 0)) * np.exp2(127.0 - of_elements(scales, x.size))).astype(np.float32)
+        y = (number(m) * np.exp2(127.0 - of_elements(scales, x.size))).astype(np.float32)
         small = np.floor(y * 2.0 ** 25).astype(np.int64)
         f = np.where(y < 2.0 ** -6, small, (magnitude(y) - (120 << 23)) >> 4)
-        return np.where(finite, f + bias >> 16 | sign(x) << 7, 0x7f).astype(np.uint8), scales.astype(np.uint8)
-    shift, nan, below = SQUARES[code]
+        return np.where(nan, 0x7f, f + bias >> 16 | sign(x) << 7).astype(np.uint8), scales.astype(np.uint8)
+    shift, special, below = SQUARES[code]
     scales = np.maximum(E - below, 0)
     f = np.maximum(m - (of_elements(scales, x.size) << 23), 0)
     f = f << 16 - shift if shift < 16 else f >> shift - 16
-    result = np.where(finite, np.where(x > 0, np.maximum(f + bias >> 16, 1), 0), nan)
+    result = np.where(x > 0, np.maximum(f + bias >> 16, 1), 0)
+    result = np.where(nan, special, np.where(finite, result, special - 1))
     return result.astype(np.uint8 if code == E4M4 else np.uint16), scales.astype(np.uint8)
 
 
@@ -97,7 +100,8 @@ def decode(code, codes, scales):
         value = np.where(s == 0, 0, value * np.exp2(s - 127.0)) * np.where(c >> 7, -1, 1)
         return np.where(c & 0x7f == 0x7f, np.nan, value).astype(np.float32)
     shift, nan, _ = SQUARES[code]
-    return np.where(c == nan, np.float32(np.nan), np.where(c == 0, np.float32(0), number((c << shift) + (s << 23))))
+    value = np.where(c == 0, np.float32(0), number((c << shift) + (s << 23)))
+    return np.where(c == nan, np.float32(np.nan), np.where(c == nan - 1, np.float32(np.inf), value))
 
 
 # -- Masters

@@ -210,12 +210,12 @@ def state_names(o):
     if o.kind in (ADAM, ADAMW):
         return ["exp_avg", "exp_avg_sq"] + (["max_exp_avg_sq"] if o.flags & AMSGRAD else [])
     if o.kind == RMSPROP:
-        centered = ["grad_avg"] if o.flags & CENTERED else []
-        return ["square_avg", *(["momentum_buffer"] if o.momentum or centered else []), *centered]
+        return ["square_avg", *(["momentum_buffer"] if o.momentum else []),
+                *(["grad_avg"] if o.flags & CENTERED else [])]
     return {ADAGRAD: ["sum"], LION: ["exp_avg"], ADADELTA: ["square_avg", "acc_delta"], ADAMAX: ["exp_avg", "exp_inf"],
             ADABELIEF: ["exp_avg", "exp_avg_var"], ADEMAMIX: ["exp_avg", "exp_avg_sq", "exp_avg_slow"],
             ADAMW_SCHEDULE_FREE: ["z", "exp_avg_sq", "average"], SGD_SCHEDULE_FREE: ["z", "average"],
-            LARS: ["momentum_buffer"]}.get(o.kind, ["exp_avg", "exp_avg_sq"])
+            LARS: ["momentum_buffer"] if o.momentum else []}.get(o.kind, ["exp_avg", "exp_avg_sq"])
 
 
 def numbers_of(o, name):
@@ -242,6 +242,11 @@ def state_rate(o, name, t):
     if o.kind in (RMSPROP, ADADELTA) and name != "momentum_buffer":
         return 1.0 - (o.alpha if o.kind == RMSPROP else o.rho)
     return {"momentum_buffer": 1.0 - o.momentum, "max_exp_avg_sq": 1.0, "sum": 0.0}.get(name, 1.0 - o.beta2)
+
+
+def within_range(x, of_finite):
+    """Of finite numbers alone: inf becomes the largest number."""
+    return np.where(of_finite & np.isinf(x), np.copysign(np.finfo(x.dtype).max, x), x)
 
 
 def decay(g, wd, p):
@@ -281,8 +286,10 @@ def nadam_rates(o, lr, t):
     """G and M of NAdam."""
     D, P = 0.96 ** o.momentum_decay, 1.0
     mu = lambda i: o.beta1 * (1.0 - 0.5 * power(D, i))  # noqa: E731
-    for i in range(1, t + 1):
-        P = float(np.float32(P * float(np.float32(mu(i)))))
+    fallen = 1.0
+    for _ in range(t):
+        fallen *= D
+        P = float(np.float32(P * float(np.float32(o.beta1 * (1.0 - 0.5 * fallen)))))
     return lr * (1.0 - mu(t)) / (1.0 - P), lr * mu(t + 1) / (1.0 - P * mu(t + 1))
 
 
@@ -359,7 +366,7 @@ def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
         M, V = T(1.0 / (1.0 - power(o.beta1, t))), T(1.0 / math.sqrt(1.0 - power(o.beta2, t)))
         m = b1 * state[0] + B1 * g
         v = b2 * state[1] + B2 * (g * g)
-        direction = lambda m, v: (m * M) / (np.sqrt(v) * V + eps) + wd * p  # noqa: E731
+        direction = lambda m, v: within_range(m * M, np.isfinite(m)) / (np.sqrt(v) * V + eps) + wd * p  # noqa: E731
         r = further(ratio(p, direction(m, v)), T, off_by)
         return p - (LR * r) * direction(*stored(m, v)), [m, v]
     if o.kind == RMSPROP:
@@ -368,8 +375,9 @@ def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
         w = s = fma(A * g, g, T(o.alpha) * state[0])
         after = [s, *state[1:]]
         if o.flags & CENTERED:
-            after[2] = lerp(state[2], g, A)
-            w = fma(-after[2], after[2], s)
+            after[-1] = lerp(state[-1], g, A)
+            w = fma(-after[-1], after[-1], s)
+            w = np.where(w < 0, T(0), w)
         q = np.sqrt(w + T(o.eps_root)) + eps
         if o.momentum == 0:
             return p - (LR * g) / q, after
@@ -396,7 +404,7 @@ def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
             v = fma(B2 * d, d, b2 * state[1])
             if o.kind == ADABELIEF:
                 v = v + T(o.eps_root)
-            q = np.sqrt(v / V) / S + E
+            q = np.sqrt(v / V) / S + E if S <= 1 else E
         return (p - (G * g) / q) - (M * m) / q, [m, v]
     if o.kind == ADEMAMIX:
         V, S = T(1.0 - power(o.beta1, t)), T(math.sqrt(1.0 - power(o.beta2, t)))
@@ -405,7 +413,8 @@ def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
         m = lerp(state[0], g, B1)
         v = fma(B2 * g, g, b2 * state[1])
         s = lerp(state[2], g, T(slow_rate(o, t)))
-        return p - (LR * fma(s, A, m / V)) / (np.sqrt(v) / S + eps), [m, v, s]
+        mean = within_range(fma(s, A, m / V), np.isfinite(m) & np.isfinite(s))
+        return p - (LR * mean) / (np.sqrt(v) / S + eps), [m, v, s]
     if o.kind in (ADAMW_SCHEDULE_FREE, SGD_SCHEDULE_FREE):
         L = lr * (t / o.warmup_steps) if t < o.warmup_steps else lr
         beta = o.beta1 if o.kind == ADAMW_SCHEDULE_FREE else o.momentum
@@ -429,6 +438,8 @@ def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
         if sums[0] > 0 and sums[1] > 0:
             r = o.trust_coefficient * math.sqrt(sums[0]) / (math.sqrt(sums[1]) + o.eps)
         a = LR * (d * further(r, T, off_by))
+        if not state:
+            return p - a, state
         b = momentum * state[0] + a
         return p - (a + momentum * b if o.flags & NESTEROV else b), [b]
     v = state[1]

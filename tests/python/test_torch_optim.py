@@ -23,6 +23,7 @@ PAIRS = [(gst.SGD, torch.optim.SGD, dict(momentum=0.9, dampening=0.1, weight_dec
          (gst.SGD, torch.optim.SGD, dict(fused=True, momentum=0.9)),
          (gst.Adagrad, torch.optim.Adagrad, dict(lr_decay=0.1, initial_accumulator_value=0.5)),
          (gst.RMSprop, torch.optim.RMSprop, {}),
+         (gst.RMSprop, torch.optim.RMSprop, dict(centered=True)),
          (gst.RMSprop, torch.optim.RMSprop, dict(alpha=0.9, momentum=0.9, centered=True)),
          (gst.Adadelta, torch.optim.Adadelta, dict(rho=0.8)),
          (gst.Adamax, torch.optim.Adamax, dict(eps=1e-3)),
@@ -195,3 +196,24 @@ def test_masters_follow_parameters_that_others_write():
     optimizer.refresh_master_weights()
     optimizer.step()
     assert p[1] == 7.0
+
+
+@pytest.mark.parametrize("kind", [gst.AdamWScheduleFree, gst.SGDScheduleFree], ids=lambda kind: kind.__name__)
+def test_evaluating_keeps_weights_that_have_no_average(kind):
+    """As gsc_optimizer_set_evaluating: z, and weights that are not finite or equal it, stay for the way back."""
+    p = torch.nn.Parameter(torch.tensor([1.0, 2.0, 3.0, 4.0, -0.0, 0.5]))
+    optimizer = kind([p], lr=0.1)
+    for _ in range(3):
+        p.grad = torch.ones_like(p)
+        optimizer.step()
+    z = optimizer.state[p]["z"]
+    with torch.no_grad():
+        p[:4] = torch.tensor([torch.nan, torch.inf, -torch.inf, 7.0])
+        z[3], z[4], p[4] = torch.nan, 0.0, -0.0
+    before, z_before = p.detach().clone(), z.clone()
+    optimizer.eval()
+    assert p[5] != before[5]
+    optimizer.train()
+    assert p[:5].detach().numpy().tobytes() == before[:5].numpy().tobytes()
+    assert abs(float(p[5] - before[5])) < 1e-7
+    assert z.numpy().tobytes() == z_before.numpy().tobytes()

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "tests/support/oracle.h"
@@ -46,6 +47,12 @@ template <typename T>
 T times(T a, T b) {
   const volatile T product = a * b;
   return product;
+}
+
+/// inf that was computed from finite numbers as the largest number.
+template <typename T>
+T within_range(T x, bool of_finite) {
+  return of_finite && std::isinf(x) ? std::copysign(std::numeric_limits<T>::max(), x) : x;
 }
 
 /// A tensor in the arithmetic type: parameters, state, and the numbers of a slot with numbers per tensor.
@@ -89,7 +96,7 @@ class Page {
   T decayed(T g, T p) const { return wd != 0 ? page_fma(wd, p, g) : g; }
   T lamb_direction(T p, T m, T v) const {
     const T M = 1 / (1 - power(o.beta1, t)), V = 1 / std::sqrt(1 - power(o.beta2, t));
-    return times(m, M) / (times(std::sqrt(v), V) + eps) + times(wd, p);
+    return within_range(times(m, M), std::isfinite(m)) / (times(std::sqrt(v), V) + eps) + times(wd, p);
   }
 
   /// What all elements share: numbers of the tensor, and ratios of norms.
@@ -175,8 +182,10 @@ class Page {
         s[0] = page_fma(times(A, g), g, times(a, s[0]));
         T w = s[0];
         if (has(GSC_OPTIMIZER_CENTERED)) {
-          s[2] = lerp(s[2], g, A);
-          w = page_fma(-s[2], s[2], w);
+          T &mean = o.momentum != 0 ? s[2] : s[1];
+          mean = lerp(mean, g, A);
+          w = page_fma(-mean, mean, w);
+          if (w < 0) w = 0;
         }
         const T root = std::sqrt(w + eps_root) + eps;
         if (o.momentum != 0) s[1] = times(momentum, s[1]) + g / root;
@@ -204,7 +213,8 @@ class Page {
         s[0] = lerp(s[0], g, B1);
         s[1] = page_fma(times(B2, g), g, times(b2, s[1]));
         s[2] = lerp(s[2], g, static_cast<T>(way(o.beta3_warmup) < 1 ? slow_rate(way(o.beta3_warmup)) : 1 - o.beta3));
-        const T sum = page_fma(A, s[2], s[0] / static_cast<T>(1 - power(o.beta1, t)));
+        const T sum = within_range(page_fma(A, s[2], s[0] / static_cast<T>(1 - power(o.beta1, t))),
+                                   std::isfinite(s[0]) && std::isfinite(s[2]));
         p = p - times(LR, sum) / (std::sqrt(s[1]) / static_cast<T>(std::sqrt(1 - power(o.beta2, t))) + eps);
         return;
       }
@@ -273,7 +283,8 @@ class Page {
       s[1] = page_fma(times(B2, d), d, times(b2, s[1]));
     }
     if (o.kind == GSC_ADABELIEF) s[1] = s[1] + static_cast<T>(o.eps_root);
-    T q = std::sqrt(s[1] / static_cast<T>(V)) / static_cast<T>(S) + static_cast<T>(E);
+    T q = E;
+    if (S <= 1) q = std::sqrt(s[1] / static_cast<T>(V)) / static_cast<T>(S) + static_cast<T>(E);
     if (o.kind == GSC_ADAMAX) q = s[1];
     p = (p - times(static_cast<T>(G), g) / q) - times(static_cast<T>(M), s[0]) / q;
   }

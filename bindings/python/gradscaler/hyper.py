@@ -59,7 +59,7 @@ def format_code(argument: str, value: object, words: Mapping[Any, int]) -> int:
 def has_slot(kind: int, slot: str, momentum: float, flags: int) -> bool:
     """Whether an optimizer with these options keeps a state slot of its kind."""
     if slot == "momentum_buffer":
-        return bool(kind == native.LARS or momentum or flags & native.OPTIMIZER_CENTERED)
+        return bool(momentum)
     if slot == "grad_avg":
         return bool(flags & native.OPTIMIZER_CENTERED)
     return slot != "max_exp_avg_sq" or bool(flags & native.OPTIMIZER_AMSGRAD)

@@ -70,7 +70,7 @@ def from_torch(optimizer: Optimizer, state_dict: Mapping[str, Any], rename: Rena
     for number, group in enumerate(state_dict["param_groups"]):
         _require_kind(optimizer, group, f"state_dict['param_groups'][{number}]")
         own: dict[str, Any] = {key: group[key] for key in _needed(optimizer)}
-        # Centered, RMSprop has a buffer here that PyTorch's has with momentum alone.
+        # A group without momentum has no buffer in PyTorch.
         wanted = [slot for slot in slots if slot != "momentum_buffer" or own["momentum"]]
         # It may be a tensor there. PyTorch has eps outside of the root alone.
         members = [names[index] for index in group["params"]]

@@ -3,8 +3,7 @@
 //   Adagrad (Duchi et al. 2011) with learning-rate decay;
 //   RMSprop (Tieleman and Hinton 2012; centered: Graves 2013, arXiv:1308.0850). `eps_root` stands inside the root, as
 //   TensorFlow's and Keras's epsilon, `eps` outside. Without momentum it is Adagrad's formula with a mean in place of the
-//   sum: Adagrad's old sum and new square both count once. Centered, there is a momentum buffer in any case: it is rare,
-//   and one formula less is compiled;
+//   sum: Adagrad's old sum and new square both count once;
 //   Adadelta (Zeiler 2012, arXiv:1212.5701).
 // Operations stand in PyTorch's order, so that both round alike.
 #pragma once
@@ -71,10 +70,41 @@ struct Rmsprop : RmspropRule {
   }
 };
 
+/// The root of the mean of squares less the square of the mean.
+template <typename T>
+GSC_HD T deviation_of(T &mean, T square, T g, const Coefficients<T> &c) {
+  mean = interpolate(mean, g, c.one_minus_beta2);
+  const T variance = multiply_add(-mean, mean, square);
+  const T positive = variance < T(0) ? T(0) : variance;  // of rounded means; PyTorch would make NaN of it
+  return square_root(positive + c.eps_root) + c.eps;
+}
+
+struct RmspropCentered : RmspropRule {
+  static constexpr Kind kKind = {GSC_RMSPROP,
+                                 "RMSprop",
+                                 RmspropRule::kKind.defaults,
+                                 {{"square_avg", Slot::kSecondMoment}, {"grad_avg", Slot::kMoment}}};
+  static constexpr int kStates = 2;
+  static constexpr uint32_t kFlag = GSC_OPTIMIZER_CENTERED;
+
+  template <typename T>
+  GSC_HD static T rate(int /*slot*/, const Coefficients<T> &c) {
+    return c.one_minus_beta2;
+  }
+
+  template <typename T>
+  GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
+    g = decay_gradient(g, p, c);
+    const T square = multiply_add(c.one_minus_beta2 * g, g, c.beta2 * state[0]);
+    state[0] = square;
+    p = p - (c.lr * g) / deviation_of(state[1], square, g, c);
+  }
+};
+
 template <bool Centered>
 struct RmspropMomentum : RmspropRule {
   static constexpr int kStates = Centered ? 3 : 2;
-  static constexpr bool kNeedsMomentum = !Centered;
+  static constexpr bool kNeedsMomentum = true;
   static constexpr uint32_t kFlag = Centered ? GSC_OPTIMIZER_CENTERED : 0;
 
   template <typename T>
@@ -85,14 +115,14 @@ struct RmspropMomentum : RmspropRule {
   template <typename T>
   GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
     g = decay_gradient(g, p, c);
-    T square = multiply_add(c.one_minus_beta2 * g, g, c.beta2 * state[0]);
+    const T square = multiply_add(c.one_minus_beta2 * g, g, c.beta2 * state[0]);
     state[0] = square;
+    T root;
     if constexpr (Centered) {
-      const T mean = interpolate(state[2], g, c.one_minus_beta2);
-      state[2] = mean;
-      square = multiply_add(-mean, mean, square);
+      root = deviation_of(state[2], square, g, c);
+    } else {
+      root = square_root(square + c.eps_root) + c.eps;
     }
-    const T root = square_root(square + c.eps_root) + c.eps;
     // Without momentum, PyTorch multiplies by the learning rate before the division, and there is no buffer.
     const bool has_momentum = c.momentum != T(0);
     const T quotient = (has_momentum ? g : c.lr * g) / root;

@@ -35,7 +35,9 @@ struct AdamLike {
     const T magnitude = (g < T(0) ? -g : g) + c.eps;
     const T largest = magnitude <= old ? old : magnitude;
     const T size = c.largest != T(0) ? largest : mean;
-    const T root = square_root(mean / c.bias2) / c.sqrt_bias2 + c.eps;
+    // Not divided by inf: a square that overflows would make NaN of it.
+    const T measured = square_root(mean / c.bias2) / c.sqrt_bias2;
+    const T root = (c.sqrt_bias2 <= T(1) ? measured : T(0)) + c.eps;
     const T divisor = c.largest != T(0) ? largest : root;
     state[0] = m;
     state[1] = size;
@@ -104,7 +106,7 @@ struct Radam : AdamLike {
     if (length > 5.0) {
       c.lr =
           c.lr * square_root(bias2 * ((length - 4.0) * (length - 2.0) * most) / ((most - 4.0) * (most - 2.0) * length));
-    } else {  // the divisor is 1
+    } else {  // the divisor is eps
       c.sqrt_bias2 = kInfinity;
       c.eps = 1.0;
     }

@@ -51,7 +51,8 @@ struct AdEMAMix {
     state[0] = m;
     state[1] = v;
     state[2] = slow;
-    p = weight - (c.lr * multiply_add(c.alpha, slow, m / c.bias1)) / (square_root(v) / c.sqrt_bias2 + c.eps);
+    const T mean = within_range(multiply_add(c.alpha, slow, m / c.bias1), is_finite(m) && is_finite(slow));
+    p = weight - (c.lr * mean) / (square_root(v) / c.sqrt_bias2 + c.eps);
   }
 };
 

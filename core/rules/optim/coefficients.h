@@ -65,6 +65,7 @@ struct Coefficients {
   T one_minus_beta3;
   T first;        ///< 1 at a tensor's first step, else 0
   T to_state;     ///< how far the parameters move towards the state (Schedule-Free)
+  T evaluates;    ///< 1: no step, the parameters alone move, between training and evaluation; else 0
   T later_decay;  ///< weight decay that the tensor's ratio does not multiply
   T look_ahead;   ///< 1: Nesterov momentum (LARS)
   T ratio_last;   ///< 1: the ratio multiplies the update (NovoGrad), 0: the gradient
@@ -160,6 +161,20 @@ GSC_HD float multiply_add(float a, float b, float c) {
 #else
   return __builtin_fmaf(a, b, c);
 #endif
+}
+
+GSC_HD float largest_number(float /*like*/) { return 0x1.fffffep127F; }
+GSC_HD double largest_number(double /*like*/) { return 0x1.fffffffffffffp1023; }
+template <typename T>
+GSC_HD bool is_finite(T x) {
+  return x <= largest_number(x) && x >= -largest_number(x);
+}
+/// x, which was computed from finite numbers alone if `of_finite`: then an inf becomes the largest number. A quotient of
+/// two inf would be NaN, where the divisor has outgrown its range first and the weight should stand still.
+template <typename T>
+GSC_HD T within_range(T x, bool of_finite) {
+  const T largest = x > T(0) ? largest_number(x) : -largest_number(x);
+  return of_finite && !is_finite(x) ? largest : x;
 }
 
 /// from + weight * (to - from), exact at both ends: the formula of torch.lerp.

@@ -3,7 +3,8 @@
 //   LAMB (You et al. 2020, arXiv:1904.00962, algorithm 2, with bias correction): Adam's direction plus weight decay times
 //   |p| / |direction| (1 unless both norms are > 0). The direction is computed again from the state instead of being read
 //   back, which saves a buffer and its traffic;
-//   LARS (You et al. 2017, arXiv:1708.03888), as optax.lars: SGD with momentum of g times trust_coefficient |p| / |g|;
+//   LARS (You et al. 2017, arXiv:1708.03888), as optax.lars: SGD of g times trust_coefficient |p| / |g|, with momentum,
+//   for which there is no state if it is 0;
 //   NovoGrad (Ginsburg et al. 2019, arXiv:1905.11286), as optax.novograd: a mean of g / sqrt(v), where v is a mean of |g|^2;
 //   decoupled, the mean is of g and divided by sqrt(v) later, as Apex's with reg_inside_moment=False.
 #pragma once
@@ -35,7 +36,8 @@ struct Lamb {
 
   template <typename T>
   GSC_HD static T direction(T p, const T *state, const Coefficients<T> &c) {
-    return (state[0] * c.inv_bias1) / (square_root(state[1]) * c.inv_sqrt_bias2 + c.eps) + c.weight_decay * p;
+    const T mean = within_range(state[0] * c.inv_bias1, is_finite(state[0]));
+    return mean / (square_root(state[1]) * c.inv_sqrt_bias2 + c.eps) + c.weight_decay * p;
   }
 
   template <typename T>
@@ -86,7 +88,7 @@ struct ScaledMomentum {
   }
 };
 
-struct Lars : ScaledMomentum {
+struct LarsRule {
   static constexpr Kind kKind = {
       GSC_LARS, "LARS", {.lr = 1.0, .momentum = 0.9, .trust_coefficient = 1e-3}, {{"momentum_buffer", Slot::kMoment}}};
   static constexpr uint32_t kOwnFlags = GSC_OPTIMIZER_NESTEROV;
@@ -108,8 +110,28 @@ struct Lars : ScaledMomentum {
   }
 };
 
+struct Lars : LarsRule {
+  static constexpr int kStates = 0;
+  static constexpr bool kNeedsNorms = true;
+  static constexpr bool kGradientsLast = true;
+
+  template <typename T>
+  GSC_HD static T direction(T p, T g, const Coefficients<T> &c) {
+    return decay_gradient(g, p, c);
+  }
+
+  template <typename T>
+  GSC_HD static void update(T &p, T * /*state*/, T g, const Coefficients<T> &c, T ratio) {
+    p = p - c.grad_weight * (direction(p, g, c) * ratio);
+  }
+};
+
+struct LarsMomentum : LarsRule, ScaledMomentum {
+  static constexpr bool kNeedsMomentum = true;
+};
+
 struct Novograd : ScaledMomentum {
-  using Sweep = Lars;
+  using Sweep = LarsMomentum;
   static constexpr Kind kKind = {GSC_NOVOGRAD,
                                  "NovoGrad",
                                  {.lr = 1e-2, .beta1 = 0.95, .beta2 = 0.98, .eps = 1e-8},

@@ -2,7 +2,7 @@
 // Schedule-Free AdamW and SGD (Defazio et al. 2024, arXiv:2405.15682), as the package schedulefree 1.4. Gradients are
 // taken at the parameters y, steps are made from z, which is state, and the weights to evaluate are x, the weighted mean
 // of all z. x is on the line through y and z: y = beta x + (1 - beta) z. So a switch to x and back is one interpolation
-// towards z, which is this formula with a learning rate of 0. The sums of the weights are state of each tensor: then
+// towards z, which reads z and writes the parameters alone. The sums of the weights are state of each tensor: then
 // checkpoints, state lists and absent tensors need no rule for them. z begins as the parameter at a tensor's first step.
 #pragma once
 
@@ -18,26 +18,34 @@ struct ScheduleFree {
   GSC_HD static Coefficients<double> average(const Hyper &h, double beta, bool maximize, int64_t step,
                                              const Averaging &a) {
     Coefficients<double> c = common_coefficients(h, a.lr, maximize);
-    c.first = step == (a.phase == Phase::kStep ? 1 : 0) ? 1.0 : 0.0;
+    c.first = step == 1 ? 1.0 : 0.0;
     c.to_state = a.part;
     c.lr_of_gradient = a.lr * (beta * (1.0 - a.part) - 1.0);
     if (a.phase == Phase::kStep) return c;
+    c.evaluates = 1.0;
     c.to_state = a.phase == Phase::kToAverage ? 1.0 - 1.0 / beta : 1.0 - beta;
-    c.lr = 0.0;
-    c.lr_of_gradient = 0.0;
-    c.weight_decay = 0.0;
-    c.eps = 1.0;
-    c.beta2 = 1.0;
-    c.one_minus_beta2 = 0.0;
+    if (step == 0) c.to_state = 0.0;
     return c;
+  }
+
+  /// y as x, or x as y. What has no average stays as it is, for the way back: weights without a step, and those that are
+  /// not finite or whose z is not. So does a weight that is z, and with it the sign of 0.
+  template <typename T>
+  GSC_HD static T evaluated(T p, T z, const Coefficients<T> &c) {
+    const bool near = c.to_state < T(0.5) && c.to_state > T(-0.5);  // as torch.lerp, which takes the magnitude
+    const T moved = multiply_add(near ? c.to_state : c.to_state - T(1), z - p, near ? p : z);
+    const bool has_average = c.to_state != T(0) && z != p && is_finite(p) && is_finite(z);
+    return has_average ? moved : p;
   }
 
   /// z and y after a step in direction d, which is taken from y.
   template <typename T>
   GSC_HD static void move(T &p, T &z, T d, const Coefficients<T> &c) {
     const T from = c.first != T(0) ? p : z;
-    p = multiply_add(c.lr_of_gradient, d, interpolate(p, from, c.to_state));
-    z = multiply_add(-c.lr, d, from);
+    const T next = multiply_add(c.lr_of_gradient, d, interpolate(p, from, c.to_state));
+    const T moved = multiply_add(-c.lr, d, from);
+    p = c.evaluates != T(0) ? evaluated(p, z, c) : next;
+    z = c.evaluates != T(0) ? z : moved;
   }
 };
 
@@ -64,7 +72,7 @@ struct ScheduleFreeAdamW : ScheduleFree {
   template <typename T>
   GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
     const T v = multiply_add(c.one_minus_beta2 * g, g, c.beta2 * state[1]);
-    state[1] = v;
+    state[1] = c.evaluates != T(0) ? state[1] : v;
     move(p, state[0], decay_gradient(g / (square_root(v / c.bias2) + c.eps), p, c), c);
   }
 };

@@ -17,29 +17,31 @@
 namespace gsc {
 
 /// X(enumerator, formula) for every variant.
-#define GSC_FOR_EACH_VARIANT(X)                      \
-  X(kSgd, optim::Sgd)                                \
-  X(kSgdMomentum, optim::SgdMomentum<false>)         \
-  X(kSgdNesterov, optim::SgdMomentum<true>)          \
-  X(kAdam, optim::Adam)                              \
-  X(kAdamAmsgrad, optim::AdamAmsgrad)                \
-  X(kAdamW, optim::AdamW)                            \
-  X(kAdamWAmsgrad, optim::AdamWAmsgrad)              \
-  X(kAdagrad, optim::Adagrad)                        \
-  X(kLion, optim::Lion)                              \
-  X(kLamb, optim::Lamb)                              \
-  X(kRmsprop, optim::Rmsprop)                        \
-  X(kRmspropMomentum, optim::RmspropMomentum<false>) \
-  X(kRmspropCentered, optim::RmspropMomentum<true>)  \
-  X(kAdadelta, optim::Adadelta)                      \
-  X(kAdamax, optim::Adamax)                          \
-  X(kNadam, optim::Nadam)                            \
-  X(kRadam, optim::Radam)                            \
-  X(kAdaBelief, optim::AdaBelief)                    \
-  X(kAdemamix, optim::AdEMAMix)                      \
-  X(kAdamWScheduleFree, optim::ScheduleFreeAdamW)    \
-  X(kSgdScheduleFree, optim::ScheduleFreeSgd)        \
-  X(kLars, optim::Lars)                              \
+#define GSC_FOR_EACH_VARIANT(X)                             \
+  X(kSgd, optim::Sgd)                                       \
+  X(kSgdMomentum, optim::SgdMomentum<false>)                \
+  X(kSgdNesterov, optim::SgdMomentum<true>)                 \
+  X(kAdam, optim::Adam)                                     \
+  X(kAdamAmsgrad, optim::AdamAmsgrad)                       \
+  X(kAdamW, optim::AdamW)                                   \
+  X(kAdamWAmsgrad, optim::AdamWAmsgrad)                     \
+  X(kAdagrad, optim::Adagrad)                               \
+  X(kLion, optim::Lion)                                     \
+  X(kLamb, optim::Lamb)                                     \
+  X(kRmsprop, optim::Rmsprop)                               \
+  X(kRmspropMomentum, optim::RmspropMomentum<false>)        \
+  X(kRmspropCentered, optim::RmspropCentered)               \
+  X(kRmspropCenteredMomentum, optim::RmspropMomentum<true>) \
+  X(kAdadelta, optim::Adadelta)                             \
+  X(kAdamax, optim::Adamax)                                 \
+  X(kNadam, optim::Nadam)                                   \
+  X(kRadam, optim::Radam)                                   \
+  X(kAdaBelief, optim::AdaBelief)                           \
+  X(kAdemamix, optim::AdEMAMix)                             \
+  X(kAdamWScheduleFree, optim::ScheduleFreeAdamW)           \
+  X(kSgdScheduleFree, optim::ScheduleFreeSgd)               \
+  X(kLars, optim::Lars)                                     \
+  X(kLarsMomentum, optim::LarsMomentum)                     \
   X(kNovograd, optim::Novograd)
 
 enum class Variant : int32_t {

@@ -66,7 +66,7 @@ def memory(model: torch.nn.Module, optimizer: type[FusedOptimizer] = AdamW) -> M
 
 def _state_bytes(params: list[Any], kind: int, state: str, master: str | None) -> int:
     slots = {slot: code for slot, code in codes_of(kind, state, master).items()
-             if hyper.has_slot(kind, slot, kind == native.SGD, 0)}
+             if hyper.has_slot(kind, slot, kind in (native.SGD, native.LARS), 0)}
     return sum(_bytes(tuple(p.shape), slot, code) for p in params for slot, code in slots.items())
 
 

@@ -89,7 +89,7 @@ class Adagrad(FusedOptimizer, torch.optim.Adagrad):  # type: ignore[misc, unused
 
 
 class RMSprop(FusedOptimizer, torch.optim.RMSprop):  # type: ignore[misc, unused-ignore]
-    """RMSprop, as ``torch.optim.RMSprop``. Centered, its state has a ``momentum_buffer`` without momentum, too."""
+    """RMSprop, as ``torch.optim.RMSprop``."""
 
     _KIND = native.RMSPROP
 
@@ -186,7 +186,11 @@ class ScheduleFree(FusedOptimizer):
                 if REMAINDER in entry:
                     raise ValueError("split masters cannot be switched in place; use master_weights=True")
                 weights = entry.get(MASTER, p)
-                moved = weights.to(entry["z"].dtype).lerp(entry["z"], 1.0 - (beta if training else 1.0 / beta))
+                z = entry["z"]
+                now = weights.to(z.dtype)
+                # As gsc_optimizer_set_evaluating: what has no average stays, for the way back.
+                averaged = now.isfinite() & z.isfinite() & (now != z)
+                moved = torch.where(averaged, now.lerp(z, 1.0 - (beta if training else 1.0 / beta)), now)
                 weights.copy_(moved)
                 if weights is not p:
                     p.copy_(moved)

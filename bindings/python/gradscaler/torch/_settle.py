@@ -203,9 +203,6 @@ class Settlement:
                 if slot not in (REMAINDER, EMA):
                     entry.update(fresh(p, slot, codes[slot], recipe.initial))
             return 0, _NOTHING
-        if self._kind == native.RMSPROP and "momentum_buffer" in slots and entry.get("momentum_buffer") is None:
-            # Centered, the library has a buffer that PyTorch has with momentum alone.
-            entry.update(fresh(p, "momentum_buffer", codes["momentum_buffer"]))
         for name in ("step", *recipe.names):
             if name not in entry and name != EMA:
                 raise ValueError(f"the state of {label} has no {name!r}; it has {', '.join(map(str, entry))}")

@@ -118,7 +118,7 @@ struct Traits<::torch::optim::RMSprop>
   }
   static std::vector<at::Tensor *> slots(State &state, const Options &o) {
     std::vector<at::Tensor *> found = {&state.square_avg()};
-    if (o.momentum() > 0 || o.centered()) found.push_back(&state.momentum_buffer());
+    if (o.momentum() > 0) found.push_back(&state.momentum_buffer());
     if (o.centered()) found.push_back(&state.grad_avg());
     return found;
   }
