@@ -75,6 +75,17 @@ class Optimizer final : public Object {
   /// A step in slices was begun, and neither finished nor discarded.
   bool is_between_slices() const;
   void require_no_slices() const;
+  /// Refuses an optimizer one of whose lists, or of whose state's, is between the slices of another's step.
+  void require_free_lists() const;
+  void require_free_state() const;
+  /// Marks all lists as those of a step in slices, until its end.
+  void begin_slices(uint64_t id) const noexcept;
+  void end_slices(uint64_t id) const noexcept;
+  /// Which parts of a step change state or parameters, besides the sweep that applies it: the coefficients, the sweep of
+  /// moments, the ratios.
+  bool preparing_moves() const { return averages(variant_) || (counts_each_tensor() && grads().plan().has_absent()); }
+  bool moments_move() const { return !gradients_last(variant_); }
+  bool ratios_move() const { return has_numbers(variant_); }
   /// A step that no scaler takes.
   void step_alone(const StepScalars &scalars, gsc_stream stream);
   /// Refuses an invalid learning rate in memory that the host can read; a device skips the step instead.

@@ -72,9 +72,22 @@ void Optimizer::require_whole_state() const {
   }
 }
 
-bool Optimizer::is_between_slices() const {
-  if (slices.id == 0 || grads().owner() == 0) return false;
-  return grads().iteration.is_between_slices() && grads().iteration.slices() == slices.id;
+bool Optimizer::is_between_slices() const { return slices.id != 0 && lists_.params->slices() == slices.id; }
+
+void Optimizer::begin_slices(uint64_t id) const noexcept {
+  for_each_list([&](TensorList &list, const Argument &) { list.begin_slices(id); });
+}
+
+void Optimizer::end_slices(uint64_t id) const noexcept {
+  for_each_list([&](TensorList &list, const Argument &) { list.end_slices(id); });
+}
+
+void Optimizer::require_free_lists() const {
+  for_each_list([](const TensorList &list, const Argument &) { list.require_no_slices("optimizer"); });
+}
+
+void Optimizer::require_free_state() const {
+  for (int32_t slot = 0; slot < slot_count_; ++slot) lists_.state[slot]->require_no_slices("optimizer");
 }
 
 void Optimizer::require_no_slices() const {
@@ -85,6 +98,7 @@ void Optimizer::require_no_slices() const {
 
 void Optimizer::step_alone(const StepScalars &scalars, gsc_stream stream) {
   require_no_scaler_at_work(scalars);
+  require_free_lists();
   const CallStream call(context_->backend(), stream);
   step(scalars, call);
   grads().mark(call);
@@ -208,6 +222,7 @@ ApplyJob Optimizer::make_job() {
 
 void Optimizer::zero_grads(gsc_stream stream) {
   require_no_slices();
+  grads().require_no_slices("optimizer");
   const CallStream call = begin(stream);
   call.backend.elementwise({Elementwise::kFill, nullptr, &grads().plan(), 0.0, 0.0, nullptr}, stream);
   grads().mark(call);

@@ -65,7 +65,10 @@ ScalerRecord Scaler::new_record(const gsc_scaler_options &options) const {
 
 Scaler::~Scaler() {
   finish_lists();
-  for (const Ref<TensorList> &list : lists_) list->abandon(id_);
+  for (const Ref<TensorList> &list : lists_) {
+    list->cancel_slices();
+    list->abandon(id_);
+  }
 }
 
 void Scaler::scale(const gsc_tensor *src, const gsc_tensor *dst, int64_t count, gsc_stream stream) {
@@ -145,6 +148,7 @@ void Scaler::clip_grad_value(TensorList &grads, double clip_value, gsc_stream st
 void Scaler::begin_step(Optimizer &optimizer, const CallStream &call) {
   optimizer.require_learning_rates();
   optimizer.require_whole_state();
+  if (!optimizer.is_between_slices()) optimizer.require_free_lists();
   TensorList &grads = optimizer.grads();
   enter(grads, call, From::kOptimizer);
   if (grads.iteration.stage() == Stage::kStepped) {
@@ -307,7 +311,7 @@ void Scaler::discard(TensorList &grads) {
   require_usable(grads);
   if (grads.iteration.scaler() != id_) return;
   remember_stray(grads);
-  grads.iteration.end();
+  grads.end_iteration();
   const auto it = std::find_if(lists_.begin(), lists_.end(), [&](const auto &list) { return list.get() == &grads; });
   lists_.erase(it);
 }
@@ -318,7 +322,7 @@ void Scaler::discard_all() {
 }
 
 void Scaler::reset_lists() {
-  for (const Ref<TensorList> &list : lists_) list->iteration.end();
+  for (const Ref<TensorList> &list : lists_) list->end_iteration();
   lists_.clear();
 }
 
@@ -335,6 +339,7 @@ void Scaler::set_scale(float scale, gsc_stream stream) {
 }
 
 void Scaler::set_reducer(const gsc_reducer *reducer) {
+  require_no_slices();
   if (!lists_.empty()) {
     fail(GSC_ERROR_BAD_STATE, kNoArgument, "a list has been used since the last update; call update or discard first");
   }

@@ -89,6 +89,8 @@ class Scaler final : public Object {
   /// Ends the iteration: all lists become READY, and a scale at its floor is logged.
   void finish_update(const CallStream &call);
   void reset_lists();
+  /// Refuses to change the scaler while a step in slices uses it.
+  void require_no_slices() const;
   /// Refuses an update if check_range has checked only a part of a list other than `except`.
   void require_whole_checks(const TensorList *except) const;
   void begin_step(Optimizer &optimizer, const CallStream &call);
@@ -109,11 +111,12 @@ class Scaler final : public Object {
   void continue_slices(Optimizer &optimizer, int64_t max_bytes, const CallStream &call, SliceLock &lock);
   template <typename F>
   void take_back(Optimizer &optimizer, const F &forget_check);
-  /// Runs chunks [first, last) of the phase; on the CPU without the lock.
-  void run_range(Optimizer &optimizer, int64_t first, int64_t last, const CallStream &call, SliceLock &lock);
+  /// Runs chunks of the phase; on the CPU without the lock.
+  void run_range(Optimizer &optimizer, const ChunkRange &range, const CallStream &call, SliceLock &lock);
   void run_chunks(Optimizer &optimizer, int64_t first, int64_t last, const CallStream &call);
   /// All chunks of the phase have run: begins the next.
   void end_phase(Optimizer &optimizer, const CallStream &call);
+  void decide(Optimizer &optimizer, const CallStream &call);
   void begin_sweeps(Optimizer &optimizer, const CallStream &call);
 
   // Lists of other streams and devices: scaler_devices.cpp.

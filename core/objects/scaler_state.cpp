@@ -212,6 +212,7 @@ void Scaler::set_options(const gsc_scaler_options &options, gsc_stream stream) {
     refuse(kOptions.field("history_capacity"), "is %d, but the scaler was created with %d", options.history_capacity,
            options_.history_capacity);
   }
+  require_no_slices();
   const CallStream call(context_->backend(), stream);
   wait_for_lists(call);
   context_->backend().record({.kind = RecordJob::Kind::kSetPolicy, .scaler = record(), .policy = make_policy(options)},

@@ -11,6 +11,12 @@
 
 namespace gsc {
 
+/// Chunks [first, last) of a phase, and the bytes that it reads and writes for them.
+struct ChunkRange {
+  int64_t first, last;
+  int64_t bytes;
+};
+
 /// Belongs to an optimizer. Guarded by its scaler's SliceLock.
 struct StepSlices {
   enum class Part : uint8_t { kNone, kCheck, kPrepare, kMoments, kApply };
@@ -18,6 +24,7 @@ struct StepSlices {
   uint64_t id = 0;  ///< of the last step in slices, as Iteration::slices(); 0: there was none
   Part phase = Part::kNone;
   bool is_begun = false;   ///< state or parameters may have changed, so that only the rest of the step makes them whole
+  bool is_skipped = false; ///< the host knows that the step is
   bool is_closed = false;  ///< the phase's last range, which has run or is about to, ends the phase as well
   int64_t next = 0;        ///< first chunk of the phase that no call has taken
   int32_t running = 0;     ///< ranges of chunks that calls are working on

@@ -139,13 +139,11 @@ void TensorList::move(const P &is_present, void *const *data, gsc_stream stream,
     overlap_.add(moved_.data(), count, kData, &names_);
     overlap_.run();
   }
+  require_no_slices("list");
   const CallStream call(context_->backend(), stream);
   const std::lock_guard lock(context_->uses_mutex());
   for (const ListUse *use = first_use(); use != nullptr; use = use->next) {
     if (use->user->is_in_call()) fail(GSC_ERROR_BAD_STATE, "list", "is in use by a step that has not returned");
-    if (use->user->is_between_slices()) {
-      fail(GSC_ERROR_BAD_STATE, "list", "is in use by a step in slices; finish the step or discard its gradients");
-    }
     if (data != nullptr) use->user->require_no_overlap(overlap_, *this);
     use->user->grads().precede(call);
   }
@@ -194,6 +192,20 @@ void TensorList::add_use(ListUse &use) {
 void TensorList::remove_use(ListUse &use) noexcept {
   *use.place = use.next;
   if (use.next != nullptr) use.next->place = use.place;
+}
+
+void TensorList::require_no_slices(const Argument &what) const {
+  if (slices() == 0) return;
+  fail(GSC_ERROR_BAD_STATE, what,
+       "has a list that is between the slices of a step; call gsc_scaler_step_slice until nothing is left, or discard "
+       "the step's gradients");
+}
+
+void TensorList::cancel_slices() noexcept {
+  const uint64_t id = iteration.slices();
+  if (id == 0) return;
+  const std::lock_guard lock(context_->uses_mutex());
+  for (const ListUse *use = first_use(); use != nullptr; use = use->next) use->user->end_slices(id);
 }
 
 void TensorList::precede(const CallStream &call) const {
