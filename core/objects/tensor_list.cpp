@@ -30,14 +30,12 @@ Ref<TensorList> TensorList::create(const Ref<Context> &context, const gsc_tensor
     for (int64_t i = 0; i < count; ++i) copied.emplace_back(names[i] != nullptr ? names[i] : "");
   }
   validate_tensors(tensors, count, "tensors", StateDtypes::kAccepted, &copied);
-  context->backend().validate_memory(tensors, count, "tensors");
+  validate_memory(context->backend(), tensors, count, "tensors", context->memory());
   OverlapCheck overlap(context->memory());
   overlap.add(tensors, count, "tensors", &copied);
-  const Vec<gsc_tensor> scales = scales_of(tensors, count, context->memory());
-  context->backend().validate_memory(scales.data(), static_cast<int64_t>(scales.size()), "tensors");
-  overlap.add(scales.data(), static_cast<int64_t>(scales.size()), "tensors", &copied);
   overlap.run();
-  return context->make<TensorList>(context, tensors, count, scales, std::move(copied));
+  return context->make<TensorList>(context, tensors, count, scales_of(tensors, count, context->memory()),
+                                   std::move(copied));
 }
 
 TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t count, const Vec<gsc_tensor> &scales,
@@ -194,11 +192,12 @@ void TensorList::remove_use(ListUse &use) noexcept {
   if (use.next != nullptr) use.next->place = use.place;
 }
 
-void TensorList::require_no_slices(const Argument &what) const {
+void TensorList::require_no_slices(const Argument &what, Named named) const {
   if (slices() == 0) return;
   fail(GSC_ERROR_BAD_STATE, what,
-       "has a list that is between the slices of a step; call gsc_scaler_step_slice until nothing is left, or discard "
-       "the step's gradients");
+       "%s between the slices of a step; call gsc_scaler_step_slice until nothing is left, or discard the step's "
+       "gradients",
+       named == Named::kItself ? "is" : "has a list that is");
 }
 
 void TensorList::cancel_slices() noexcept {
