@@ -168,10 +168,7 @@ StepScalars Scaler::step_scalars(const TensorList &grads) const {
   const ListRecord *list = grads.record();
   StepScalars step;
   step.found_inf = &list->found_inf;
-  // As in run_check: without elements the inverse of a collapsed scale must not count.
-  if (!it.is_unscaled() && grads.plan().total_elements() > 0) {
-    step.inv_scale = &state_on(grads)->inv_scale;
-  }
+  if (!it.is_unscaled()) step.inv_scale = &state_on(grads)->inv_scale;
   if (it.is_norm_pending()) step.clip = &list->clip;
   if (it.is_value_pending()) step.clip_value = it.rule().value;
   return step;

@@ -27,7 +27,8 @@ void Scaler::enter(TensorList &grads, const CallStream &call, From from) {
          "%s between the slices of a step; call gsc_scaler_step_slice until nothing is left, or discard %s",
          is_given ? "is" : "has gradients that are", is_given ? "it" : "them");
   }
-  grads.require_no_slices(name);  // as the parameters or state of an optimizer
+  // As the parameters, copy or state of an optimizer.
+  grads.require_no_slices(name, is_given ? TensorList::Named::kItself : TensorList::Named::kByItsOptimizer);
   precede(grads, call);
   if (owner == id_) return;
   // Reserve for the whole iteration and for discard, so that neither can run out of memory in the middle.
@@ -48,8 +49,7 @@ CheckJob Scaler::check_job(TensorList &grads) const {
   CheckJob job{};
   job.plan = &grads.plan();
   job.record = grads.record();
-  // Without elements there is no product: 0 times an inverse scale of inf would be NaN.
-  if (job.plan->total_elements() > 0) job.inv_scale = &state_on(grads)->inv_scale;
+  job.inv_scale = &state_on(grads)->inv_scale;
   job.conclude = reducer_.all_reduce == nullptr;
   job.rule = grads.iteration.rule();
   return job;

@@ -263,7 +263,6 @@ void Scaler::decide(Optimizer &optimizer, const CallStream &call) {
   TensorList &grads = optimizer.grads();
   if (enabled() || grads.iteration.is_norm_pending()) complete(grads, call);
   s.scalars = enabled() ? step_scalars(grads) : disabled_scalars(grads);
-  optimizer.require_inverse_scale(s.scalars);
   const float *found_inf = s.scalars.found_inf;
   s.is_skipped = call.is_done_on_return() && found_inf != nullptr && *found_inf != 0.0F;
 }

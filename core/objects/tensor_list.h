@@ -74,8 +74,10 @@ class TensorList final : public Object {
   /// Id of the step in slices of an optimizer that the list belongs to, as its gradients or in any other role; 0: none.
   /// Any thread may ask, since optimizers of several threads may have the list.
   uint64_t slices() const noexcept { return slices_.load(std::memory_order_relaxed); }
-  /// Refuses a list that a step in slices is not done with. Every call that uses a list asks.
-  void require_no_slices(const Argument &what) const;
+  /// Refuses a list that a step in slices is not done with. Every call that uses a list asks, but for getters. `what` is
+  /// the list, or an optimizer that has it.
+  enum class Named { kItself, kByItsOptimizer };
+  void require_no_slices(const Argument &what, Named named = Named::kItself) const;
   void begin_slices(uint64_t id) noexcept { slices_.store(id, std::memory_order_relaxed); }
   void end_slices(uint64_t id) noexcept { slices_.compare_exchange_strong(id, 0, std::memory_order_relaxed); }
   /// Of gradients: ends the step in slices that their iteration has, for all lists of its optimizer.
