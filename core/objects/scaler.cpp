@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/objects/operations.h"
 #include "core/objects/scaler_options.h"
+#include "core/rules/report.h"
 
 namespace gsc {
 namespace {
@@ -29,7 +30,11 @@ uint64_t Scaler::new_id() {
 Ref<Scaler> Scaler::create(const Ref<Context> &context, const gsc_scaler_options &options) {
   validate(options);
   validate_first_scale(options);
-  return context->make<Scaler>(context, options);
+  Ref<Scaler> made = context->make<Scaler>(context, options);
+  PolicyState state{};
+  store_scale(state, made->enabled() ? options.init_scale : 1.0F);
+  made->log_underflow(state, Cause::kCaller);
+  return made;
 }
 
 Scaler::Scaler(Ref<Context> context, const gsc_scaler_options &options)
@@ -295,8 +300,11 @@ void Scaler::update(gsc_stream stream) {
 
 void Scaler::finish_update(const CallStream &call) {
   order_.mark(call);
-  reset_lists();
   Backend &backend = context_->backend();
+  const bool is_lost = backend.host_visible() && has_underflowed(record()->state);
+  const Offender offender = is_lost ? first_offender() : Offender();
+  reset_lists();
+  if (backend.host_visible()) log_underflow(record()->state, Cause::kUpdate, offender);
   if (options_.floor_action != GSC_FLOOR_CLAMP && backend.host_visible()) {
     gsc_report report;
     backend.record({.kind = RecordJob::Kind::kReport, .scaler = record(), .out = &report}, call.stream);
@@ -333,6 +341,9 @@ void Scaler::set_scale(float scale, gsc_stream stream) {
   context_->backend().record({.kind = RecordJob::Kind::kSetScale, .scaler = record(), .scale = scale}, stream);
   order_.mark(call);
   reset_lists();
+  PolicyState state{};
+  store_scale(state, scale);
+  log_underflow(state, Cause::kCaller);
 }
 
 void Scaler::set_reducer(const gsc_reducer *reducer) {

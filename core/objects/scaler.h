@@ -102,6 +102,16 @@ class Scaler final : public Object {
   ScalerRecord new_record(const gsc_scaler_options &options) const;
   ScalerRecord read_record(const CallStream &call) const;
   void log_floor(const gsc_report &report) const;
+  /// Warns once if `state` is that of a scale without an inverse. The callback may use and destroy objects.
+  enum class Cause { kUpdate, kCaller };
+  void log_underflow(const PolicyState &state, Cause cause) const { log_underflow(state, cause, Offender()); }
+  /// A tensor in which an update found inf or NaN, as the words that follow these; none if it is unknown.
+  struct Offender {
+    char text[160] = "";
+  };
+  void log_underflow(const PolicyState &state, Cause cause, const Offender &offender) const;
+  /// The first of the iteration, whose records the host can read.
+  Offender first_offender() const;
 
   // Steps in slices: scaler_slices.cpp.
   /// Never 0, never reused.
@@ -148,6 +158,7 @@ class Scaler final : public Object {
   Vec<Ref<TensorList>> discarded_;        ///< their work may still read the scaler's state
   Vec<const ListRecord *> list_records_;  ///< scratch for update
   std::atomic<bool> slicing_{false};      ///< see SliceLock
+  mutable std::atomic<bool> told_underflow_{false};  ///< since the scale last had an inverse
   int32_t slicers_ = 0;                   ///< calls that take slices now
   mutable StreamOrder order_;             ///< of changes of the state, and of reads of it without a list
 };

@@ -639,7 +639,13 @@ enum {
   GSC_REPORT_OVERFLOW = 1,
   /** The scale cannot be lowered further and floor_patience has run out (needs GSC_FLOOR_REPORT or
    *  GSC_FLOOR_ERROR). */
-  GSC_REPORT_AT_FLOOR = 2
+  GSC_REPORT_AT_FLOOR = 2,
+  /**
+   * The scale is 0, or so small that 1 / scale is inf in fp32. Every gradient then counts as inf or NaN and every step is
+   * skipped, until gsc_scaler_set_scale. A warning is logged once: at the update on the CPU, by the next call that reads
+   * the scale, a report, the history or the state on a GPU. A min_scale prevents it.
+   */
+  GSC_REPORT_SCALE_UNDERFLOW = 4
 };
 
 /** The state of a scaler, and the result of the last check of its gradients. */
