@@ -118,6 +118,21 @@ TEST(PolicyFloor, ErrorFillsTheReport) {
   EXPECT_FALSE(policy.at_floor());
 }
 
+/// Of which a clean step ends the row, in the report and in the state.
+TEST(PolicySkips, AreCountedInARow) {
+  Policy policy(scaler_options(1024.0f));
+  const char pattern[] = "x.xx..xxx.x";
+  int32_t row = 0, skipped = 0;
+  for (const char *at = pattern; *at != '\0'; ++at) {
+    policy.update(*at == 'x');
+    row = *at == 'x' ? row + 1 : 0;
+    skipped += *at == 'x' ? 1 : 0;
+    EXPECT_EQ(policy.report().consecutive_skips, row) << at;
+    EXPECT_EQ(state_of(policy).consecutive_skips, row) << at;
+    EXPECT_EQ(policy.report().skipped, skipped) << at;
+  }
+}
+
 /// A scale that an overflow has brought to 0 cannot be lowered: that is the floor where none was set.
 TEST(PolicyFloor, IsZeroWithoutAnother) {
   gsc_scaler_options options = scaler_options(4.0f);

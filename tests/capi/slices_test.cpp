@@ -3,6 +3,7 @@
 // Steps in slices: the bits, counts and gradients of one call for any budget, also from several threads at once, over
 // skipped steps; which calls are refused in between; and what a cancelled step leaves. ThreadSanitizer runs this too.
 #include <atomic>
+#include <numeric>
 
 #include "tests/capi/slices_harness.h"
 
@@ -66,6 +67,33 @@ TEST(StepSlice, ReturnsTheBytesOfWholeElements) {
     const int64_t before = left;
     ASSERT_GSC_OK(training.slice(1, &left));
     ASSERT_TRUE((before - left) % 28 == 0 || (before - left) % 30 == 0) << before << " - " << left;
+  }
+}
+
+/// What check_range has read is not read again, and so not left.
+TEST(StepSlice, LeavesOutWhatWasCheckedBefore) {
+  const int64_t sweep = (70000 + 0 + 64 + 64) * 28 + (3 + 40000 + 64 + 1000) * 30;
+  const int64_t check[] = {70000 * 2, 3 * 4, 0, 40000 * 4, 64 * 2, 64 * 4, 64 * 2, 1000 * 4};
+  const int64_t whole = std::accumulate(std::begin(check), std::end(check), int64_t{0});
+  for (int64_t first = 0; first < 8; ++first) {
+    for (int64_t last = first; last <= 8; ++last) {
+      SCOPED_TRACE(text(first, " to ", last));
+      const Training training(make_context(1), {.name = "", .kind = GSC_ADAMW});
+      ASSERT_GSC_OK(
+          gsc_scaler_check_range(training.scaler, training.trainer.grad_list(), first, last - first, nullptr));
+      int64_t left = 0;
+      ASSERT_GSC_OK(training.slice(1, &left));
+      const int64_t unchecked = whole - std::accumulate(check + first, check + last, int64_t{0});
+      if (unchecked == 0) {
+        EXPECT_EQ(left, sweep - 16384 * 28);
+        continue;
+      }
+      // The slice was the first chunk that was left; tensor 2 has none.
+      int64_t t = 0;
+      while (check[t] == 0 || (t >= first && t < last)) ++t;
+      const int64_t chunk = t == 0 ? 16384 * 2 : (t == 3 ? 16384 * 4 : check[t]);
+      EXPECT_EQ(left, unchecked - chunk + sweep);
+    }
   }
 }
 
