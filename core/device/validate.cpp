@@ -89,11 +89,11 @@ void validate_tensors(const gsc_tensor *tensors, int64_t count, const Argument &
     if (!is_element_dtype(t.dtype) && !(is_state && state_dtypes >= needed)) {
       const char *who = needed == StateDtypes::kConverted ? "; only gsc_ops_convert_state takes it"
                                                           : "; only optimizer state may have it";
-      const DtypeChoices choices(state_dtypes == StateDtypes::kRefused    ? [](int32_t d) { return is_element_dtype(d); }
+      const DtypeChoices choices(state_dtypes == StateDtypes::kRefused ? [](int32_t d) { return is_element_dtype(d); }
                                  : state_dtypes == StateDtypes::kAccepted ? is_accepted
                                                                           : is_converted);
-      refuse(what.tensor(i).field("dtype"), "is %d; it must be %s%s%s", t.dtype, choices.c_str(),
-             is_state ? who : "", NameSuffix(names, i).c_str());
+      refuse(what.tensor(i).field("dtype"), "is %d; it must be %s%s%s", t.dtype, choices.c_str(), is_state ? who : "",
+             NameSuffix(names, i).c_str());
     }
     if (const auto field = wrong_field(t)) {
       refuse(what.tensor(i).field(*field), "%s%s",

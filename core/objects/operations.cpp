@@ -19,7 +19,7 @@ namespace {
 void validate_one(Context &context, const gsc_tensor *tensors, int64_t count, const Argument &what,
                   StateDtypes state = StateDtypes::kRefused) {
   validate_tensors(tensors, count, what, state);
-  validate_memory(context.backend(), tensors, count, what, context.memory());
+  validate_memory(context.backend(), tensors, count, what);
 }
 
 /// Requires device scalars outside of the tensors: a GPU would read and write both at once.

@@ -83,7 +83,9 @@ void Optimizer::end_slices(uint64_t id) const noexcept {
 }
 
 void Optimizer::require_free_lists() const {
-  for_each_list([](const TensorList &list, const Argument &) { list.require_no_slices("optimizer", TensorList::Named::kByItsOptimizer); });
+  for_each_list([](const TensorList &list, const Argument &) {
+    list.require_no_slices("optimizer", TensorList::Named::kByItsOptimizer);
+  });
 }
 
 void Optimizer::require_free_state() const {

@@ -9,17 +9,17 @@
 namespace gsc {
 
 TensorMemory::TensorMemory(const gsc_tensor &tensor)
-    : elements(tensor.data, tensor.data != nullptr ? tensor.count * dtype_bytes(tensor.dtype) : 0),
-      scales(nullptr, 0) {
+    : elements(tensor.data, tensor.data != nullptr ? tensor.count * dtype_bytes(tensor.dtype) : 0), scales(nullptr, 0) {
   const gsc_tensor of = scales_of(tensor);
   scales = Memory(of.data, of.count * dtype_bytes(of.dtype));
 }
 
-void validate_memory(Backend &backend, const gsc_tensor *tensors, int64_t count, const Argument &what,
-                     std::pmr::memory_resource *memory) {
+void validate_memory(Backend &backend, const gsc_tensor *tensors, int64_t count, const Argument &what) {
   backend.validate_memory(tensors, count, what);
-  const Vec<gsc_tensor> scales = TensorList::scales_of(tensors, count, memory);
-  backend.validate_memory(scales.data(), static_cast<int64_t>(scales.size()), what);
+  for (int64_t i = 0; i < count; ++i) {
+    const gsc_tensor scales = scales_of(tensors[i]);
+    if (scales.count > 0) backend.validate_memory(&scales, 1, what.from(i));
+  }
 }
 
 template <typename F>
@@ -41,8 +41,8 @@ void OverlapCheck::add_all(const F &tensor_at, int64_t count, const Argument &wh
 
 void OverlapCheck::add_span(const Memory &memory, int64_t index, bool is_scales) {
   if (memory.begin == memory.end) return;
-  spans_.push_back({memory.begin, memory.end, static_cast<int32_t>(index),
-                    static_cast<int32_t>(sources_.size()) - 1, is_scales});
+  spans_.push_back(
+      {memory.begin, memory.end, static_cast<int32_t>(index), static_cast<int32_t>(sources_.size()) - 1, is_scales});
 }
 
 void OverlapCheck::add(const gsc_tensor *tensors, int64_t count, const Argument &what, const Names *names) {

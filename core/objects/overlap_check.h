@@ -37,8 +37,7 @@ struct TensorMemory {
 };
 
 /// Requires all memory that the tensors name to be of the backend's device.
-void validate_memory(Backend &backend, const gsc_tensor *tensors, int64_t count, const Argument &what,
-                     std::pmr::memory_resource *memory);
+void validate_memory(Backend &backend, const gsc_tensor *tensors, int64_t count, const Argument &what);
 
 class OverlapCheck {
  public:

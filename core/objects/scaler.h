@@ -154,13 +154,13 @@ class Scaler final : public Object {
   gsc_reducer reducer_{};
   DeviceMemory record_;
   DeviceMemory history_;
-  Vec<Ref<TensorList>> lists_;            ///< in this iteration
-  Vec<Ref<TensorList>> discarded_;        ///< their work may still read the scaler's state
-  Vec<const ListRecord *> list_records_;  ///< scratch for update
-  std::atomic<bool> slicing_{false};      ///< see SliceLock
+  Vec<Ref<TensorList>> lists_;                       ///< in this iteration
+  Vec<Ref<TensorList>> discarded_;                   ///< their work may still read the scaler's state
+  Vec<const ListRecord *> list_records_;             ///< scratch for update
+  std::atomic<bool> slicing_{false};                 ///< see SliceLock
   mutable std::atomic<bool> told_underflow_{false};  ///< since the scale last had an inverse
-  int32_t slicers_ = 0;                   ///< calls that take slices now
-  mutable StreamOrder order_;             ///< of changes of the state, and of reads of it without a list
+  int32_t slicers_ = 0;                              ///< calls that take slices now
+  mutable StreamOrder order_;                        ///< of changes of the state, and of reads of it without a list
 };
 
 }  // namespace gsc

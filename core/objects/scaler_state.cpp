@@ -60,9 +60,10 @@ void Scaler::log_underflow(const PolicyState &state, Cause cause, const Offender
     context_->log(GSC_LOG_WARNING, "loss scale %s %s", Decimal(state.scale).c_str(), start);
     return;
   }
-  context_->log(GSC_LOG_WARNING,
-                "loss scale %s %s; inf or NaN%s did not go away with a lower scale, to which options.min_scale is a limit",
-                Decimal(state.scale).c_str(), start, offender.text);
+  context_->log(
+      GSC_LOG_WARNING,
+      "loss scale %s %s; inf or NaN%s did not go away with a lower scale, to which options.min_scale is a limit",
+      Decimal(state.scale).c_str(), start, offender.text);
 }
 
 Scaler::Offender Scaler::first_offender() const {

@@ -30,7 +30,7 @@ Ref<TensorList> TensorList::create(const Ref<Context> &context, const gsc_tensor
     for (int64_t i = 0; i < count; ++i) copied.emplace_back(names[i] != nullptr ? names[i] : "");
   }
   validate_tensors(tensors, count, "tensors", StateDtypes::kAccepted, &copied);
-  validate_memory(context->backend(), tensors, count, "tensors", context->memory());
+  validate_memory(context->backend(), tensors, count, "tensors");
   OverlapCheck overlap(context->memory());
   overlap.add(tensors, count, "tensors", &copied);
   overlap.run();

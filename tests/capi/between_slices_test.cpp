@@ -88,7 +88,8 @@ struct World {
     EXPECT_GSC_OK(gsc_scaler_get_options(step.scaler, &options));
     all.append(reinterpret_cast<const char *>(&state_now), sizeof state_now);
     all.append(reinterpret_cast<const char *>(&options), sizeof options);
-    for (gsc_optimizer *o : {step.trainer.get(), over_params.get(), over_grads.get(), over_copies.get(), over_state.get()}) {
+    for (gsc_optimizer *o :
+         {step.trainer.get(), over_params.get(), over_grads.get(), over_copies.get(), over_state.get()}) {
       auto group = with_size<gsc_optimizer_options>();
       int32_t groups = 0;
       EXPECT_GSC_OK(gsc_optimizer_get_options(o, 0, &group));
@@ -143,10 +144,9 @@ gsc_optimizer_options group_options() {
   return options;
 }
 
-#define ROW(function, refused, ...)                                                                         \
-  {                                                                                                         \
-#function, []([[maybe_unused]] World & w, [[maybe_unused]] auto *x) -> gsc_status { return __VA_ARGS__; }, \
-        refused                                                                                             \
+#define ROW(function, refused, ...)                                                                                    \
+  {                                                                                                                    \
+#function, []([[maybe_unused]] World & w, [[maybe_unused]] auto *x) -> gsc_status { return __VA_ARGS__; }, refused \
   }
 const OptimizerRow kOptimizerRows[] = {
     ROW(gsc_scaler_step_and_update, kAll, gsc_scaler_step_and_update(w.step.scaler, x, nullptr)),
@@ -333,8 +333,7 @@ const ScalerRow kScalerRows[] = {
         gsc_scaler_should_step_sync(w.step.scaler, w.other.trainer.grad_list(), &apply, nullptr)),
     ROW(gsc_scaler_discard, false, gsc_scaler_discard(w.step.scaler, w.other.trainer.grad_list())),
     ROW(gsc_scaler_step, false, gsc_scaler_step(w.step.scaler, w.other.trainer, nullptr)),
-    ROW(gsc_scaler_step_slice, false,
-        gsc_scaler_step_slice(w.step.scaler, w.other.trainer, 1, &numbers[7], nullptr)),
+    ROW(gsc_scaler_step_slice, false, gsc_scaler_step_slice(w.step.scaler, w.other.trainer, 1, &numbers[7], nullptr)),
 };
 #undef ROW
 
@@ -430,8 +429,8 @@ TEST(BetweenSlices, EveryCallWaitsOrIsHarmless) {
 
 TEST(BetweenSlices, EveryFunctionHasARow) {
   // These cancel the step, which slice_cancel_test.cpp covers, or make and end objects.
-  std::set<std::string> known = {"gsc_scaler_set_scale",    "gsc_scaler_set_state",   "gsc_scaler_create",
-                                 "gsc_tensor_list_create",  "gsc_scaler_destroy",     "gsc_optimizer_destroy",
+  std::set<std::string> known = {"gsc_scaler_set_scale",   "gsc_scaler_set_state", "gsc_scaler_create",
+                                 "gsc_tensor_list_create", "gsc_scaler_destroy",   "gsc_optimizer_destroy",
                                  "gsc_tensor_list_destroy"};
   for (const OptimizerRow &row : kOptimizerRows) known.insert(row.function);
   for (const OptimizerRow &row : kStepRows) known.insert(row.function);

@@ -255,39 +255,38 @@ TEST(CheckEmpty, ListsAndTensorsWithoutElements) {
 /// every call that checks.
 TEST(CheckEmpty, IsCleanAtAScaleWithoutAnInverse) {
   using Check = std::function<gsc_status(gsc_scaler *, gsc_tensor_list *, gsc_optimizer *)>;
-  const Check checks[] = {
-      [](auto *s, auto *, auto *o) { return gsc_scaler_step(s, o, nullptr); },
-      [](auto *s, auto *, auto *o) { return gsc_scaler_step_and_update(s, o, nullptr); },
-      [](auto *s, auto *, auto *o) {
-        int64_t left = 0;
-        gsc_status status = GSC_OK;
-        do {
-          status = gsc_scaler_step_slice(s, o, 1, &left, nullptr);
-        } while (status == GSC_OK && left > 0);
-        return status;
-      },
-      [](auto *s, auto *g, auto *o) {
-        const gsc_status status = gsc_scaler_check(s, g, nullptr);
-        return status == GSC_OK ? gsc_scaler_step(s, o, nullptr) : status;
-      },
-      [](auto *s, auto *g, auto *o) {
-        const gsc_status status = gsc_scaler_check_range(s, g, 0, 2, nullptr);
-        return status == GSC_OK ? gsc_scaler_step(s, o, nullptr) : status;
-      },
-      [](auto *s, auto *g, auto *o) {
-        const gsc_status status = gsc_scaler_unscale(s, g, nullptr);
-        return status == GSC_OK ? gsc_scaler_step(s, o, nullptr) : status;
-      },
-      [](auto *s, auto *g, auto *o) {
-        const gsc_status status = gsc_scaler_clip_grad_norm(s, g, 1.0, GSC_NORM_L2, nullptr);
-        return status == GSC_OK ? gsc_scaler_step(s, o, nullptr) : status;
-      },
-      [](auto *s, auto *g, auto *) {
-        int32_t apply = 0;
-        const gsc_status status = gsc_scaler_should_step_sync(s, g, &apply, nullptr);
-        EXPECT_EQ(apply, 1);
-        return status;
-      }};
+  const Check checks[] = {[](auto *s, auto *, auto *o) { return gsc_scaler_step(s, o, nullptr); },
+                          [](auto *s, auto *, auto *o) { return gsc_scaler_step_and_update(s, o, nullptr); },
+                          [](auto *s, auto *, auto *o) {
+                            int64_t left = 0;
+                            gsc_status status = GSC_OK;
+                            do {
+                              status = gsc_scaler_step_slice(s, o, 1, &left, nullptr);
+                            } while (status == GSC_OK && left > 0);
+                            return status;
+                          },
+                          [](auto *s, auto *g, auto *o) {
+                            const gsc_status status = gsc_scaler_check(s, g, nullptr);
+                            return status == GSC_OK ? gsc_scaler_step(s, o, nullptr) : status;
+                          },
+                          [](auto *s, auto *g, auto *o) {
+                            const gsc_status status = gsc_scaler_check_range(s, g, 0, 2, nullptr);
+                            return status == GSC_OK ? gsc_scaler_step(s, o, nullptr) : status;
+                          },
+                          [](auto *s, auto *g, auto *o) {
+                            const gsc_status status = gsc_scaler_unscale(s, g, nullptr);
+                            return status == GSC_OK ? gsc_scaler_step(s, o, nullptr) : status;
+                          },
+                          [](auto *s, auto *g, auto *o) {
+                            const gsc_status status = gsc_scaler_clip_grad_norm(s, g, 1.0, GSC_NORM_L2, nullptr);
+                            return status == GSC_OK ? gsc_scaler_step(s, o, nullptr) : status;
+                          },
+                          [](auto *s, auto *g, auto *) {
+                            int32_t apply = 0;
+                            const gsc_status status = gsc_scaler_should_step_sync(s, g, &apply, nullptr);
+                            EXPECT_EQ(apply, 1);
+                            return status;
+                          }};
   const Context context = make_context();
   const uint8_t absent[2] = {0, 0};
   for (const bool is_empty : {false, true}) {

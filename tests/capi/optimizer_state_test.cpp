@@ -147,7 +147,8 @@ TEST_F(OptimizerState, AnInvalidInverseScaleIsRefused) {
     const Snapshot before = trainer.snapshot();
     const int64_t skipped = skipped_steps(trainer);
     for (const float *found_inf : {static_cast<const float *>(nullptr), &none}) {
-      EXPECT_INVALID(gsc_optimizer_step_scaled(trainer, &inverse, found_inf, nullptr), "inv_scale is", "finite and >= 0");
+      EXPECT_INVALID(gsc_optimizer_step_scaled(trainer, &inverse, found_inf, nullptr), "inv_scale is",
+                     "finite and >= 0");
       EXPECT_TRUE(trainer.snapshot().same_with_grads(before)) << inverse;
       EXPECT_EQ(skipped_steps(trainer), skipped);
     }

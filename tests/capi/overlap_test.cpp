@@ -92,8 +92,10 @@ gsc_status with_scales(Arena &a, const F &call) {
 float word = 1.0F, other_word = 0.0F;
 double norm = 0.0;
 
-#define ROW(function, what, ...) \
-  { #function, what, [](Arena & a) -> gsc_status { return __VA_ARGS__; } }
+#define ROW(function, what, ...)                                         \
+  {                                                                      \
+#function, what, [](Arena & a) -> gsc_status { return __VA_ARGS__; } \
+  }
 const Row kRows[] = {
     ROW(gsc_tensor_list_create, "elements on elements", create(a, {a.plain(0), a.plain(252)})),
     ROW(gsc_tensor_list_create, "scales in its elements", create(a, {a.coded(0, 63)})),
@@ -124,8 +126,7 @@ const Row kRows[] = {
     ROW(gsc_ops_convert_state, "src's scales in src", convert(a, a.coded(1024, 1030), a.plain(0))),
     ROW(gsc_ops_convert_state, "dst's scales in src", convert(a, a.plain(0), a.coded(1024, 255))),
     ROW(gsc_ops_convert_state, "dst on src's scales", convert(a, a.coded(1024, 255), a.plain(0))),
-    ROW(gsc_ops_convert_state, "scales on scales",
-        convert(a, a.coded(0, 2048), a.coded(1024, 2049))),
+    ROW(gsc_ops_convert_state, "scales on scales", convert(a, a.coded(0, 2048), a.coded(1024, 2049))),
     ROW(gsc_ops_convert_state, "dst in src", convert(a, a.plain(0), a.coded(128, 2048))),
     ROW(gsc_ops_convert_state, "weights that are dst",
         convert(a, a.plain(0), a.plain(1024, GSC_INT16), a.plain(1024, GSC_BF16))),
@@ -140,15 +141,15 @@ const Row kRows[] = {
         with_scales(a, [&](auto *x, auto *y) { return gsc_ops_scale(a.context, x, y, 1, &word, nullptr); })),
     ROW(gsc_ops_axpby, "scales",
         with_scales(a, [&](auto *x, auto *y) { return gsc_ops_axpby(a.context, 1.0, x, 1.0, y, 1, nullptr); })),
-    ROW(gsc_ops_norm, "scales", with_scales(a, [&](auto *x, auto *) {
-          return gsc_ops_norm(a.context, x, 1, GSC_NORM_L2, &norm, nullptr, nullptr);
-        })),
-    ROW(gsc_ops_unscale_check, "scales", with_scales(a, [&](auto *x, auto *) {
-          return gsc_ops_unscale_check(a.context, x, 1, &other_word, &word, nullptr);
-        })),
-    ROW(gsc_scaler_scale, "scales", with_scales(a, [&](auto *x, auto *y) {
-          return gsc_scaler_scale(make_scaler(a.context, 2.0F), x, y, 1, nullptr);
-        })),
+    ROW(gsc_ops_norm, "scales",
+        with_scales(
+            a, [&](auto *x, auto *) { return gsc_ops_norm(a.context, x, 1, GSC_NORM_L2, &norm, nullptr, nullptr); })),
+    ROW(gsc_ops_unscale_check, "scales",
+        with_scales(
+            a, [&](auto *x, auto *) { return gsc_ops_unscale_check(a.context, x, 1, &other_word, &word, nullptr); })),
+    ROW(gsc_scaler_scale, "scales",
+        with_scales(
+            a, [&](auto *x, auto *y) { return gsc_scaler_scale(make_scaler(a.context, 2.0F), x, y, 1, nullptr); })),
 };
 #undef ROW
 
@@ -195,7 +196,8 @@ TEST(Overlap, EveryFunctionThatTakesTensorsHasARow) {
   int found = 0;
   for (std::sregex_iterator it(header.begin(), header.end(), declaration), end; it != end; ++it) {
     const std::string arguments = (*it)[2];
-    if (!std::regex_search(arguments, std::regex(R"(const gsc_tensor \*|void \*const \*data|\*const \*state)"))) continue;
+    if (!std::regex_search(arguments, std::regex(R"(const gsc_tensor \*|void \*const \*data|\*const \*state)")))
+      continue;
     ++found;
     EXPECT_TRUE(known.contains((*it)[1])) << (*it)[1] << " has no row";
   }

@@ -187,7 +187,8 @@ TEST(PolicyUnderflow, IsReportedAndLoggedOnce) {
   EXPECT_NE(log.last.find("tensor 1 (\"head\")"), std::string::npos) << log.last;
   grad.set(0, 1.0);
   update();
-  EXPECT_EQ(report_of(scaler).flags, uint32_t{GSC_REPORT_OVERFLOW | GSC_REPORT_SCALE_UNDERFLOW}) << "good gradients, too";
+  EXPECT_EQ(report_of(scaler).flags, uint32_t{GSC_REPORT_OVERFLOW | GSC_REPORT_SCALE_UNDERFLOW})
+      << "good gradients, too";
   EXPECT_EQ(log.warnings, 1);
 
   ASSERT_GSC_OK(gsc_scaler_set_scale(scaler, 0x1p-127f, nullptr));

@@ -78,9 +78,9 @@ bool cancel_after(const Context &context, const SliceCase &c, bool overflows, in
   if (moved) {
     EXPECT_BAD_STATE(gsc_scaler_step(sliced.scaler, sliced.trainer, nullptr), "taken part of a step", "load its state");
     EXPECT_BAD_STATE(gsc_optimizer_step(sliced.trainer, nullptr), "load its state");
-    EXPECT_BAD_STATE(gsc_optimizer_save_sync(sliced.trainer, const_cast<unsigned char *>(image.data()),
-                                             std::ssize(image), nullptr),
-                     "load its state");
+    EXPECT_BAD_STATE(
+        gsc_optimizer_save_sync(sliced.trainer, const_cast<unsigned char *>(image.data()), std::ssize(image), nullptr),
+        "load its state");
     return true;
   }
   EXPECT_TRUE(saved_image(sliced.trainer) == image) << "what has not moved can be saved, and has not moved";

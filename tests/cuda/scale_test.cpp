@@ -10,11 +10,14 @@ namespace {
 class DeviceScale : public testing::Test {
  protected:
   DeviceScale() {
-    EXPECT_GSC_OK(gsc_context_set_log(contexts.device, [](void *user, int32_t level, const char *message) {
-      if (level != GSC_LOG_WARNING) return;
-      ++static_cast<DeviceScale *>(user)->warnings;
-      static_cast<DeviceScale *>(user)->last = message;
-    }, this));
+    EXPECT_GSC_OK(gsc_context_set_log(
+        contexts.device,
+        [](void *user, int32_t level, const char *message) {
+          if (level != GSC_LOG_WARNING) return;
+          ++static_cast<DeviceScale *>(user)->warnings;
+          static_cast<DeviceScale *>(user)->last = message;
+        },
+        this));
   }
   const Contexts contexts;
   int warnings = 0;
@@ -97,7 +100,8 @@ TEST_F(DeviceScale, WhoeverReadsTheStateWarnsOnce) {
 /// The callback may destroy what was read.
 TEST_F(DeviceScale, TheWarningMayEndTheScaler) {
   static Scaler scaler;
-  ASSERT_GSC_OK(gsc_context_set_log(contexts.device, [](void *, int32_t, const char *) { scaler.reset(); }, nullptr));
+  ASSERT_GSC_OK(gsc_context_set_log(
+      contexts.device, [](void *, int32_t, const char *) { scaler.reset(); }, nullptr));
   float scale = 1.0f;
   auto state = with_size<gsc_scaler_state>();
   for (const bool reads_scale : {true, false}) {
