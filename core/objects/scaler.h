@@ -119,8 +119,7 @@ class Scaler final : public Object {
   void run_slices(Optimizer &optimizer, int64_t max_bytes, const CallStream &call, SliceLock &lock);
   void begin_slices(Optimizer &optimizer, const CallStream &call);
   void continue_slices(Optimizer &optimizer, int64_t max_bytes, const CallStream &call, SliceLock &lock);
-  template <typename F>
-  void take_back(Optimizer &optimizer, const F &forget_check);
+  void take_back(Optimizer &optimizer);
   /// Runs chunks of the phase; on the CPU without the lock.
   void run_range(Optimizer &optimizer, const ChunkRange &range, const CallStream &call, SliceLock &lock);
   void run_chunks(Optimizer &optimizer, int64_t first, int64_t last, const CallStream &call);

@@ -98,29 +98,24 @@ void Scaler::run_slices(Optimizer &optimizer, int64_t max_bytes, const CallStrea
     precede(grads, call);
     return continue_slices(optimizer, max_bytes, call, lock);
   }
-  const auto before = grads.iteration.save();
   begin_slices(optimizer, call);
   try {
     continue_slices(optimizer, max_bytes, call, lock);
   } catch (...) {
-    take_back(optimizer, [&] { grads.iteration.restore(before); });
+    take_back(optimizer);
     throw;
   }
 }
 
-/// After a failure in the call that began a step: forgets the step, if no range has run. A check that has ended stays.
-template <typename F>
-void Scaler::take_back(Optimizer &optimizer, const F &forget_check) {
+/// After a failure in the call that began a step: forgets the step, if nothing of it has run that must not be done twice.
+/// The list stays in the iteration, and a check that has ended stays.
+void Scaler::take_back(Optimizer &optimizer) {
   StepSlices &s = optimizer.slices;
   const Part first_sweep = optimizer.needs_norms() ? Part::kMoments : Part::kApply;
-  if (s.running > 0) return;
-  if (s.phase == Part::kCheck && s.next == 0) {
-    forget_check();
-  } else if (s.phase == Part::kPrepare || (s.phase == first_sweep && s.next == 0 && !optimizer.preparing_moves())) {
-    optimizer.grads().iteration.begin_slices(0);
-  } else {
-    return;
-  }
+  const bool is_first =
+      s.next == 0 && (s.phase == Part::kCheck || (s.phase == first_sweep && !optimizer.preparing_moves()));
+  if (s.running > 0 || (!is_first && s.phase != Part::kPrepare)) return;
+  optimizer.grads().iteration.begin_slices(0);
   optimizer.end_slices(s.id);
   s.phase = Part::kNone;
   s.is_begun = false;
