@@ -18,6 +18,12 @@ class Call : public InCall<Optimizer> {
   explicit Call(const gsc_optimizer *optimizer) : InCall(optimizer, "optimizer") { (*this)->require_no_slices(); }
 };
 
+/// For calls that read or write state, which may also be another optimizer's.
+class StateCall : public Call {
+ public:
+  explicit StateCall(const gsc_optimizer *optimizer) : Call(optimizer) { (*this)->require_free_state(); }
+};
+
 /// For calls that only read.
 Optimizer &optimizer_of(const gsc_optimizer *optimizer) { return object<Optimizer>(optimizer, "optimizer"); }
 
@@ -65,7 +71,7 @@ void gsc_optimizer_destroy(gsc_optimizer *optimizer) { destroy(optimizer); }
 gsc_status gsc_optimizer_add_group(gsc_optimizer *optimizer, int64_t first, int64_t count,
                                    const gsc_optimizer_options *options, int32_t *out_group) {
   return guard(__func__, [&] {
-    const int32_t group = Call(optimizer)->add_group(first, count, read_struct(options, "options"));
+    const int32_t group = StateCall(optimizer)->add_group(first, count, read_struct(options, "options"));
     if (out_group != nullptr) *out_group = group;
   });
 }
@@ -97,7 +103,11 @@ gsc_status gsc_optimizer_set_device_lr(gsc_optimizer *optimizer, int32_t group, 
 }
 
 gsc_status gsc_optimizer_set_evaluating(gsc_optimizer *optimizer, int32_t evaluating, gsc_stream stream) {
-  return guard(__func__, [&] { Call(optimizer)->set_evaluating(evaluating, stream); });
+  return guard(__func__, [&] {
+    const Call o(optimizer);
+    o->require_free_lists();
+    o->set_evaluating(evaluating, stream);
+  });
 }
 
 gsc_status gsc_optimizer_get_evaluating(const gsc_optimizer *optimizer, int32_t *out_evaluating) {
@@ -195,9 +205,9 @@ gsc_status gsc_optimizer_get_save_size(const gsc_optimizer *optimizer, int64_t *
 }
 
 gsc_status gsc_optimizer_save_sync(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream) {
-  return guard(__func__, [&] { Call(optimizer)->save_sync(require(buffer, "buffer"), size, stream); });
+  return guard(__func__, [&] { StateCall(optimizer)->save_sync(require(buffer, "buffer"), size, stream); });
 }
 
 gsc_status gsc_optimizer_load_sync(gsc_optimizer *optimizer, const void *buffer, int64_t size, gsc_stream stream) {
-  return guard(__func__, [&] { Call(optimizer)->load_sync(require(buffer, "buffer"), size, stream); });
+  return guard(__func__, [&] { StateCall(optimizer)->load_sync(require(buffer, "buffer"), size, stream); });
 }

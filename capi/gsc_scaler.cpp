@@ -119,7 +119,8 @@ gsc_status gsc_scaler_set_scale(gsc_scaler *scaler, float scale, gsc_stream stre
 gsc_status gsc_scaler_get_scale_sync(const gsc_scaler *scaler, float *out_scale, gsc_stream stream) {
   return guard(__func__, [&] {
     require(out_scale, "out_scale");
-    *out_scale = scaler_of(scaler).get_scale(stream);
+    // The call may log, and the callback may destroy the scaler.
+    *out_scale = shared<Scaler>(scaler, "scaler")->get_scale(stream);
   });
 }
 
@@ -165,7 +166,7 @@ gsc_status gsc_scaler_get_device_state(gsc_scaler *scaler, const gsc_tensor_list
 gsc_status gsc_scaler_get_state_sync(gsc_scaler *scaler, gsc_scaler_state *out_state, gsc_stream stream) {
   return guard(__func__, [&] {
     require_out_struct(out_state, "out_state");
-    scaler_of(scaler).get_state(out_state, stream);
+    shared<Scaler>(scaler, "scaler")->get_state(out_state, stream);  // may log, too
   });
 }
 

@@ -53,6 +53,7 @@ gsc_status gsc_tensor_list_diagnose_sync(const gsc_tensor_list *list, gsc_tensor
     l->require_count(count);
     if (count > 0) require(out_diagnosis, "out_diagnosis");
     l->require_elements("list");
+    l->require_no_slices("list");
     l->precede(CallStream(l->context()->backend(), stream));
     l->context()->backend().diagnose_sync({&l->plan(), out_diagnosis, out_histogram}, stream);
   });

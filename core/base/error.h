@@ -36,8 +36,14 @@ class Argument {
   /// The tensor of a list, or of an array of tensors.
   constexpr Argument tensor(int64_t index) const {
     Argument entry = *this;
-    entry.tensor_ = index;
+    entry.tensor_ = first_ + index;
     return entry;
+  }
+  /// The tensors from `first` on, for a function that counts them from 0.
+  constexpr Argument from(int64_t first) const {
+    Argument rest = *this;
+    rest.first_ = first;
+    return rest;
   }
   /// The field of a struct.
   constexpr Argument field(Literal name) const {
@@ -78,6 +84,7 @@ class Argument {
   const char *field_ = "";
   int64_t index_ = -1;
   int64_t tensor_ = -1;
+  int64_t first_ = 0;
   bool has_fields_ = true;
 };
 

@@ -34,7 +34,7 @@ GSC_DEVICE StepInput read_scalars(const ApplyParams &p) {
   r.clip = p.step.clip != nullptr ? *p.step.clip : 1.0F;
   r.skip = p.step.found_inf != nullptr && *p.step.found_inf != 0.0F;
   // An invalid learning rate or inverse scale skips the step: an error could not be reported from here.
-  if (!is_multiplier(r.inv_scale)) r.skip = true;
+  if (!p.step.checked_scale && !is_multiplier(r.inv_scale)) r.skip = true;
   if (p.step.device_lrs) {
     int32_t invalid = 0;
     for (int32_t g = lane_index(); g < p.step.group_count; g += 32) {

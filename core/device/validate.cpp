@@ -18,6 +18,15 @@ constexpr int64_t kMaxElements = int64_t{1} << 40;
 // Tensors of a list. An uninitialized count is caught here, not by reading that many tensors.
 constexpr int64_t kMaxTensors = int64_t{1} << 24;
 
+/// Whether a tensor of state may have a dtype, and whether one that is converted may: see StateDtypes.
+bool is_state_dtype(int32_t dtype) {
+  return dtype_bytes(dtype) > 0 && !is_element_dtype(dtype) && dtype != GSC_FP8_E8M0 && !is_flash_code(dtype);
+}
+bool is_accepted(int32_t dtype) { return is_element_dtype(dtype) || is_state_dtype(dtype); }
+bool is_converted(int32_t dtype) {
+  return dtype == GSC_FP32 || dtype == GSC_BF16 || is_state_dtype(dtype) || is_flash_code(dtype);
+}
+
 /// The first field that does not describe the scales of this dtype, or is for later versions; none if all are right.
 std::optional<Literal> wrong_field(const gsc_tensor &t) {
   const int32_t scale_dtype = scale_dtype_of(t.dtype);
@@ -40,7 +49,9 @@ std::optional<Literal> wrong_field(const gsc_tensor &t) {
 DtypeChoices::DtypeChoices(bool (*accepts)(int32_t dtype)) {
   const int32_t dtypes[] = {
 #define GSC_CODE(D) D::kCode,
-      GSC_FOR_EACH_DTYPE(GSC_CODE)
+#define GSC_STATE_CODE(code, name, bytes) code,
+      GSC_FOR_EACH_DTYPE(GSC_CODE) GSC_FOR_EACH_STATE_DTYPE(GSC_STATE_CODE)
+#undef GSC_STATE_CODE
 #undef GSC_CODE
   };
   int left = 0;
@@ -73,13 +84,16 @@ void validate_tensors(const gsc_tensor *tensors, int64_t count, const Argument &
   for (int64_t i = 0; i < count; ++i) {
     const gsc_tensor &t = tensors[i];
     const int64_t size = dtype_bytes(t.dtype);
-    const bool is_state = size > 0 && !is_element_dtype(t.dtype) && t.dtype != GSC_FP8_E8M0;
+    const bool is_state = is_state_dtype(t.dtype) || is_flash_code(t.dtype);
     const StateDtypes needed = is_flash_code(t.dtype) ? StateDtypes::kConverted : StateDtypes::kAccepted;
     if (!is_element_dtype(t.dtype) && !(is_state && state_dtypes >= needed)) {
       const char *who = needed == StateDtypes::kConverted ? "; only gsc_ops_convert_state takes it"
                                                           : "; only optimizer state may have it";
-      refuse(what.tensor(i).field("dtype"), "is %d; it must be %s%s%s", t.dtype, DtypeChoices().c_str(),
-             is_state ? who : "", NameSuffix(names, i).c_str());
+      const DtypeChoices choices(state_dtypes == StateDtypes::kRefused ? [](int32_t d) { return is_element_dtype(d); }
+                                 : state_dtypes == StateDtypes::kAccepted ? is_accepted
+                                                                          : is_converted);
+      refuse(what.tensor(i).field("dtype"), "is %d; it must be %s%s%s", t.dtype, choices.c_str(), is_state ? who : "",
+             NameSuffix(names, i).c_str());
     }
     if (const auto field = wrong_field(t)) {
       refuse(what.tensor(i).field(*field), "%s%s",

@@ -10,14 +10,14 @@
 
 namespace gsc {
 
-/// "GSC_FP16, GSC_BF16 or GSC_FP32": the dtypes that `accepts` takes, for a message that refuses another.
+/// "GSC_FP16, GSC_BF16 or GSC_FP32": all dtypes that `accepts` takes, for a message that refuses another.
 class DtypeChoices {
  public:
-  explicit DtypeChoices(bool (*accepts)(int32_t dtype) = [](int32_t) { return true; });
+  explicit DtypeChoices(bool (*accepts)(int32_t dtype));
   const char *c_str() const { return text_; }
 
  private:
-  char text_[128] = "";
+  char text_[256] = "";
 };
 
 /// Checks a number of tensors before anything of that number is read or allocated.

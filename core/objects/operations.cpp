@@ -9,35 +9,26 @@
 #include "core/base/decimal.h"
 #include "core/base/error.h"
 #include "core/device/validate.h"
+#include "core/objects/overlap_check.h"
 #include "core/objects/scaler_options.h"
 #include "core/objects/stored_state.h"
 
 namespace gsc::ops {
 namespace {
 
-void validate_one(Context &context, const gsc_tensor *tensors, int64_t count, const Argument &what) {
-  validate_tensors(tensors, count, what, StateDtypes::kRefused);
-  context.backend().validate_memory(tensors, count, what);
+void validate_one(Context &context, const gsc_tensor *tensors, int64_t count, const Argument &what,
+                  StateDtypes state = StateDtypes::kRefused) {
+  validate_tensors(tensors, count, what, state);
+  validate_memory(context.backend(), tensors, count, what);
 }
-
-struct Span {
-  uintptr_t begin, end;
-  Span(const void *data, int64_t bytes)
-      : begin(reinterpret_cast<uintptr_t>(data)), end(begin + static_cast<uintptr_t>(bytes)) {}
-  explicit Span(const gsc_tensor &t) : Span(t.data, t.count * dtype_bytes(t.dtype)) {}
-  /// An empty span overlaps nothing, wherever it lies.
-  bool overlaps(const Span &other) const {
-    return begin < end && other.begin < other.end && begin < other.end && other.begin < end;
-  }
-};
 
 /// Requires device scalars outside of the tensors: a GPU would read and write both at once.
 template <typename T>
 void require_apart(const T *scalars, int64_t scalar_count, const Argument &name, const gsc_tensor *tensors,
                    int64_t count, const Argument &what) {
-  const Span span(scalars, scalar_count * int64_t{sizeof(T)});
+  const Memory memory(scalars, scalar_count * int64_t{sizeof(T)});
   for (int64_t i = 0; scalars != nullptr && i < count; ++i) {
-    if (!span.overlaps(Span(tensors[i]))) continue;
+    if (!TensorMemory(tensors[i]).overlaps(memory)) continue;
     refuse(name, "overlaps %s in memory", what.tensor(i).text().c_str());
   }
 }
@@ -46,7 +37,7 @@ void require_apart(const T *scalars, int64_t scalar_count, const Argument &name,
 template <typename T, typename U>
 void require_apart(const T *scalar, const Argument &name, const U *others, const char *other_name, int64_t count = 1) {
   if (others == nullptr) return;
-  if (Span(scalar, sizeof(T)).overlaps(Span(others, count * int64_t{sizeof(U)}))) {
+  if (Memory(scalar, sizeof(T)).overlaps(Memory(others, count * int64_t{sizeof(U)}))) {
     refuse(name, "overlaps %s in memory", other_name);
   }
 }
@@ -73,7 +64,7 @@ void elementwise(Context &context, Elementwise op, const gsc_tensor *src, const 
       refuse(src_name.tensor(i), "and %s are the same buffer, but of dtypes %s and %s",
              dst_name.tensor(i).text().c_str(), dtype_name(src[i].dtype), dtype_name(dst[i].dtype));
     }
-    if (src[i].data != dst[i].data && Span(src[i]).overlaps(Span(dst[i]))) {
+    if (src[i].data != dst[i].data && TensorMemory(src[i]).overlaps(TensorMemory(dst[i]))) {
       refuse(src_name.tensor(i), "and %s overlap without being the same buffer", dst_name.tensor(i).text().c_str());
     }
   }
@@ -143,16 +134,6 @@ void cast(Context &context, const gsc_tensor *src, const gsc_tensor *dst, int64_
 
 namespace {
 
-/// A list of optimizer state, its scales included.
-void validate_state(Context &context, const gsc_tensor *tensors, int64_t count, const Argument &what) {
-  validate_tensors(tensors, count, what, StateDtypes::kConverted);
-  context.backend().validate_memory(tensors, count, what);
-  for (int64_t i = 0; i < count; ++i) {
-    const gsc_tensor scales = scales_of(tensors[i]);
-    context.backend().validate_memory(&scales, 1, what);
-  }
-}
-
 bool is_convertible(int32_t from, int32_t to) {
   if (is_remainder(from) || is_remainder(to)) {
     return (is_remainder(from) || from == GSC_FP32) && (is_remainder(to) || to == GSC_FP32);
@@ -170,8 +151,14 @@ void validate_conversion(const gsc_tensor &src, const gsc_tensor *weights, const
     refuse(Argument("dst").tensor(i), "is %s, into which %s is not converted", dtype_name(dst.dtype),
            dtype_name(src.dtype));
   }
-  if (Span(src).overlaps(Span(dst))) {
+  const TensorMemory from(src), to(dst);
+  if (from.overlaps_itself()) refuse(Argument("src").tensor(i), "overlaps its own scales in memory");
+  if (to.overlaps_itself()) refuse(Argument("dst").tensor(i), "overlaps its own scales in memory");
+  if (from.overlaps(to)) {
     refuse(Argument("src").tensor(i), "overlaps dst[%lld] in memory", static_cast<long long>(i));
+  }
+  if (weights != nullptr && TensorMemory(weights[i]).overlaps(to)) {
+    refuse(Argument("weights").tensor(i), "overlaps dst[%lld] in memory", static_cast<long long>(i));
   }
   if (is_remainder(src.dtype) == is_remainder(dst.dtype)) return;
   if (weights == nullptr) refuse("weights", "is NULL, but masters need their weights");
@@ -185,8 +172,8 @@ void validate_conversion(const gsc_tensor &src, const gsc_tensor *weights, const
 
 void convert_state(Context &context, const gsc_tensor *src, const gsc_tensor *weights, const gsc_tensor *dst,
                    int64_t count, gsc_stream stream) {
-  validate_state(context, src, count, "src");
-  validate_state(context, dst, count, "dst");
+  validate_one(context, src, count, "src", StateDtypes::kConverted);
+  validate_one(context, dst, count, "dst", StateDtypes::kConverted);
   if (weights != nullptr) validate_one(context, weights, count, "weights");
   for (int64_t i = 0; i < count; ++i) validate_conversion(src[i], weights, dst[i], i);
   Backend &backend = context.backend();

@@ -38,6 +38,7 @@ void require_usable(const TensorList &list, const Ref<Context> &context, const A
   if (list.context().get() != context.get()) {
     refuse(what, "belongs to another context");
   }
+  list.require_no_slices(what);
   const Plan &plan = list.plan();
   for (int64_t i = 0; plan.has_absent() && i < plan.size(); ++i) {
     if (!plan.is_absent(i)) continue;
@@ -186,6 +187,7 @@ Optimizer::Optimizer(Ref<Context> context, const gsc_optimizer_options &options,
 }
 
 Optimizer::~Optimizer() {
+  if (slices.id != 0) end_slices(slices.id);
   if (converts_gradients_) lists_.grads->plan().add_fp32_optimizers(-1);
   const std::lock_guard lock(context_->uses_mutex());
   for (ListUse &use : uses_) {

@@ -62,19 +62,30 @@ class Optimizer final : public Object {
   void require_no_overlap(const OverlapCheck &addresses, const TensorList &changed) const;
 
   /// The caller marks the gradients with `call` afterwards: their order is that of the optimizer.
-  void step(const StepScalars &scalars, const CallStream &call);
+  /// `by`: a scaler has checked the gradients with the inverse scale, or the caller vouches for it.
+  enum class By { kScaler, kCaller };
+  void step(const StepScalars &scalars, const CallStream &call, By by = By::kScaler);
   /// Refuses a step that cannot be taken now. Allocates the first time that a gradient may be absent.
   void prepare_step();
   /// A part of a step that was prepared.
-  void run(const StepScalars &scalars, const StepPart &part, const CallStream &call);
+  void run(const StepScalars &scalars, const StepPart &part, const CallStream &call, By by = By::kScaler);
   /// Bytes that a step reads and writes for each element of a tensor.
   int64_t step_bytes(int64_t tensor) const;
   bool needs_norms() const { return gsc::needs_norms(variant_); }
-  /// Refuses an inverse scale in memory that the host can read, unless the step is skipped.
-  void require_inverse_scale(const StepScalars &scalars) const;
   /// A step in slices was begun, and neither finished nor discarded.
   bool is_between_slices() const;
   void require_no_slices() const;
+  /// Refuses an optimizer one of whose lists, or of whose state's, is between the slices of another's step.
+  void require_free_lists() const;
+  void require_free_state() const;
+  /// Marks all lists as those of a step in slices, until its end.
+  void begin_slices(uint64_t id) const noexcept;
+  void end_slices(uint64_t id) const noexcept;
+  /// Which parts of a step change state or parameters, besides the sweep that applies it: the coefficients, the sweep of
+  /// moments, the ratios.
+  bool preparing_moves() const { return averages(variant_) || (counts_each_tensor() && grads().plan().has_absent()); }
+  bool moments_move() const { return !gradients_last(variant_); }
+  bool ratios_move() const { return has_numbers(variant_); }
   /// A step that no scaler takes.
   void step_alone(const StepScalars &scalars, gsc_stream stream);
   /// Refuses an invalid learning rate in memory that the host can read; a device skips the step instead.
@@ -150,6 +161,8 @@ class Optimizer final : public Object {
   void change_group(int32_t group, const gsc_optimizer_options &options, const float *lr, gsc_stream stream);
   /// Writes a group to the device and leaves options_ and device_lrs_ as they are.
   void write_group(int32_t group, const gsc_optimizer_options &options, const float *lr, gsc_stream stream);
+  /// Refuses an inverse scale in memory that the host can read, unless the step is skipped.
+  void require_inverse_scale(const StepScalars &scalars) const;
   /// No scaler is in the middle of what only its own step would finish.
   void require_no_scaler_at_work(const StepScalars &scalars) const;
   /// Device arrays for `groups` groups, filled from options_ and device_lrs_.

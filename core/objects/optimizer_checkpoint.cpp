@@ -171,7 +171,9 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
   for (int64_t i = 0; i < params.size(); ++i) {
     const Shape &shape = shapes[i];
     const Tensor &param = params.tensor(i);
-    bool fits = shape.count == param.count && shape.dtypes >= 0 && shape.dtypes >> (8 * kMaxSlots) == 0;
+    // A byte for a slot that is not there is 0.
+    bool fits = shape.count == param.count && shape.dtypes >= 0 &&
+                (shape.dtypes < 256 || shape.dtypes >> (8 * header.slots) == 0);
     for (int32_t slot = 0; fits && slot < header.slots; ++slot) {
       const int32_t dtype = unpacked_dtype(shape, slot);
       fits = slot < states ? is_loadable(dtype, slot, i) : dtype == GSC_INT16 || dtype == GSC_INT8;

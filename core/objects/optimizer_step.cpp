@@ -72,9 +72,26 @@ void Optimizer::require_whole_state() const {
   }
 }
 
-bool Optimizer::is_between_slices() const {
-  if (slices.id == 0 || grads().owner() == 0) return false;
-  return grads().iteration.is_between_slices() && grads().iteration.slices() == slices.id;
+bool Optimizer::is_between_slices() const { return slices.id != 0 && lists_.params->slices() == slices.id; }
+
+void Optimizer::begin_slices(uint64_t id) const noexcept {
+  for_each_list([&](TensorList &list, const Argument &) { list.begin_slices(id); });
+}
+
+void Optimizer::end_slices(uint64_t id) const noexcept {
+  for_each_list([&](TensorList &list, const Argument &) { list.end_slices(id); });
+}
+
+void Optimizer::require_free_lists() const {
+  for_each_list([](const TensorList &list, const Argument &) {
+    list.require_no_slices("optimizer", TensorList::Named::kByItsOptimizer);
+  });
+}
+
+void Optimizer::require_free_state() const {
+  for (int32_t slot = 0; slot < slot_count_; ++slot) {
+    lists_.state[slot]->require_no_slices("optimizer", TensorList::Named::kByItsOptimizer);
+  }
 }
 
 void Optimizer::require_no_slices() const {
@@ -85,8 +102,10 @@ void Optimizer::require_no_slices() const {
 
 void Optimizer::step_alone(const StepScalars &scalars, gsc_stream stream) {
   require_no_scaler_at_work(scalars);
+  require_free_lists();
+  require_inverse_scale(scalars);
   const CallStream call(context_->backend(), stream);
-  step(scalars, call);
+  step(scalars, call, By::kCaller);
   grads().mark(call);
 }
 
@@ -118,17 +137,17 @@ void Optimizer::prepare_step() {
   used_state_ = true;
 }
 
-void Optimizer::step(const StepScalars &scalars, const CallStream &call) {
-  require_inverse_scale(scalars);
+void Optimizer::step(const StepScalars &scalars, const CallStream &call, By by) {
   prepare_step();
   StepPart whole;
   whole.last_chunk = grads().plan().chunk_count();
-  run(scalars, whole, call);
+  run(scalars, whole, call, by);
 }
 
-void Optimizer::run(const StepScalars &scalars, const StepPart &part, const CallStream &call) {
+void Optimizer::run(const StepScalars &scalars, const StepPart &part, const CallStream &call, By by) {
   ApplyJob job = make_job();
   static_cast<StepScalars &>(job.step) = scalars;
+  job.step.checked_scale = by == By::kScaler;
   job.part = part;
   for_each_list([&](const TensorList &list, const Argument &) { list.precede(call); });
   call.backend.apply(job, call.stream);
@@ -210,6 +229,7 @@ ApplyJob Optimizer::make_job() {
 
 void Optimizer::zero_grads(gsc_stream stream) {
   require_no_slices();
+  grads().require_no_slices("optimizer", TensorList::Named::kByItsOptimizer);
   const CallStream call = begin(stream);
   call.backend.elementwise({Elementwise::kFill, nullptr, &grads().plan(), 0.0, 0.0, nullptr}, stream);
   grads().mark(call);

@@ -3,34 +3,54 @@
 
 #include <algorithm>
 
+#include "core/objects/stored_state.h"
 #include "core/objects/tensor_list.h"
 
 namespace gsc {
 
-template <typename T>
-void OverlapCheck::add_all(const T *tensors, int64_t count, const Argument &what, const Names *names) {
-  const auto source = static_cast<int32_t>(sources_.size());
-  sources_.push_back({what, names});
-  spans_.reserve(spans_.size() + static_cast<std::size_t>(count));
+TensorMemory::TensorMemory(const gsc_tensor &tensor)
+    : elements(tensor.data, tensor.data != nullptr ? tensor.count * dtype_bytes(tensor.dtype) : 0), scales(nullptr, 0) {
+  const gsc_tensor of = scales_of(tensor);
+  scales = Memory(of.data, of.count * dtype_bytes(of.dtype));
+}
+
+void validate_memory(Backend &backend, const gsc_tensor *tensors, int64_t count, const Argument &what) {
+  backend.validate_memory(tensors, count, what);
   for (int64_t i = 0; i < count; ++i) {
-    if (tensors[i].count == 0 || tensors[i].data == nullptr) continue;  // NULL: absent
-    const auto begin = reinterpret_cast<uintptr_t>(tensors[i].data);
-    const auto bytes = static_cast<uint64_t>(tensors[i].count * dtype_bytes(tensors[i].dtype));
-    if (bytes > UINTPTR_MAX - begin) {
-      refuse(what.tensor(i).field("count"), "is %lld: data + count is beyond the address space%s",
-             static_cast<long long>(tensors[i].count), NameSuffix(names, i).c_str());
-    }
-    spans_.push_back({begin, begin + static_cast<uintptr_t>(bytes), static_cast<int32_t>(i), source});
+    const gsc_tensor scales = scales_of(tensors[i]);
+    if (scales.count > 0) backend.validate_memory(&scales, 1, what.from(i));
   }
 }
 
+template <typename F>
+void OverlapCheck::add_all(const F &tensor_at, int64_t count, const Argument &what, const Names *names) {
+  sources_.push_back({what, names});
+  spans_.reserve(spans_.size() + static_cast<std::size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    const gsc_tensor &t = tensor_at(i);
+    const auto bytes = static_cast<uint64_t>(t.count * dtype_bytes(t.dtype));
+    if (t.data != nullptr && bytes > UINTPTR_MAX - reinterpret_cast<uintptr_t>(t.data)) {  // NULL: absent
+      refuse(what.tensor(i).field("count"), "is %lld: data + count is beyond the address space%s",
+             static_cast<long long>(t.count), NameSuffix(names, i).c_str());
+    }
+    const TensorMemory memory(t);
+    add_span(memory.elements, i, false);
+    add_span(memory.scales, i, true);
+  }
+}
+
+void OverlapCheck::add_span(const Memory &memory, int64_t index, bool is_scales) {
+  if (memory.begin == memory.end) return;
+  spans_.push_back(
+      {memory.begin, memory.end, static_cast<int32_t>(index), static_cast<int32_t>(sources_.size()) - 1, is_scales});
+}
+
 void OverlapCheck::add(const gsc_tensor *tensors, int64_t count, const Argument &what, const Names *names) {
-  add_all(tensors, count, what, names);
+  add_all([&](int64_t i) -> const gsc_tensor & { return tensors[i]; }, count, what, names);
 }
 
 void OverlapCheck::add(const TensorList &list, const Argument &what) {
-  add_all(list.plan().bounds(), list.plan().size(), what, &list.names());
-  if (const Plan *scales = list.scales()) add_all(scales->bounds(), scales->size(), what, &list.names());
+  add_all([&](int64_t i) { return list.at(i); }, list.plan().size(), what, &list.names());
 }
 
 void OverlapCheck::run() {
@@ -45,17 +65,17 @@ void OverlapCheck::run() {
 
 void OverlapCheck::run_against(const TensorList &list, const Argument &what) const {
   const Source of_list{what, &list.names()};
-  run_against(list.plan(), of_list);
-  if (const Plan *scales = list.scales()) run_against(*scales, of_list);
+  run_against(list.plan(), of_list, false);
+  if (const Plan *scales = list.scales()) run_against(*scales, of_list, true);
 }
 
-void OverlapCheck::run_against(const Plan &plan, const Source &of_list) const {
+void OverlapCheck::run_against(const Plan &plan, const Source &of_list, bool is_scales) const {
   std::size_t after = 0;  // the first span that begins at the end of the tensor or later
   for (int64_t i = 0; i < plan.size(); ++i) {
     const Tensor &t = plan.bound(i);
     if (t.count == 0 || t.data == nullptr) continue;
-    const auto begin = reinterpret_cast<uintptr_t>(t.data);
-    const Span other{begin, begin + static_cast<uintptr_t>(t.count * dtype_bytes(t.dtype)), static_cast<int32_t>(i), 0};
+    const Memory memory(t.data, t.count * dtype_bytes(t.dtype));
+    const Span other{memory.begin, memory.end, static_cast<int32_t>(i), 0, is_scales};
     // Usually the same place as for the previous tensor, or the next one.
     if (after < spans_.size() && spans_[after].begin < other.end) ++after;
     if ((after < spans_.size() && spans_[after].begin < other.end) ||
@@ -73,8 +93,13 @@ void OverlapCheck::run_against(const Plan &plan, const Source &of_list) const {
 }
 
 void OverlapCheck::fail_on(const Source &a_source, const Span &a, const Source &b_source, const Span &b) {
-  refuse(a_source.what.tensor(a.index), "overlaps %s%s in memory%s", b_source.what.tensor(b.index).text().c_str(),
-         NameSuffix(b_source.names, b.index).c_str(), NameSuffix(a_source.names, a.index).c_str());
+  const NameSuffix name(a_source.names, a.index);
+  if (&a_source == &b_source && a.index == b.index) {
+    refuse(a_source.what.tensor(a.index), "overlaps its own scales in memory%s", name.c_str());
+  }
+  refuse(a_source.what.tensor(a.index), "%s%s%s%s in memory%s", a.is_scales ? "has scales that overlap " : "overlaps ",
+         b.is_scales ? "the scales of " : "", b_source.what.tensor(b.index).text().c_str(),
+         NameSuffix(b_source.names, b.index).c_str(), name.c_str());
 }
 
 }  // namespace gsc

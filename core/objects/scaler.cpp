@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/objects/operations.h"
 #include "core/objects/scaler_options.h"
+#include "core/rules/report.h"
 
 namespace gsc {
 namespace {
@@ -29,7 +30,11 @@ uint64_t Scaler::new_id() {
 Ref<Scaler> Scaler::create(const Ref<Context> &context, const gsc_scaler_options &options) {
   validate(options);
   validate_first_scale(options);
-  return context->make<Scaler>(context, options);
+  Ref<Scaler> made = context->make<Scaler>(context, options);
+  PolicyState state{};
+  store_scale(state, made->enabled() ? options.init_scale : 1.0F);
+  made->log_underflow(state, Cause::kCaller);
+  return made;
 }
 
 Scaler::Scaler(Ref<Context> context, const gsc_scaler_options &options)
@@ -65,7 +70,10 @@ ScalerRecord Scaler::new_record(const gsc_scaler_options &options) const {
 
 Scaler::~Scaler() {
   finish_lists();
-  for (const Ref<TensorList> &list : lists_) list->abandon(id_);
+  for (const Ref<TensorList> &list : lists_) {
+    list->cancel_slices();
+    list->abandon(id_);
+  }
 }
 
 void Scaler::scale(const gsc_tensor *src, const gsc_tensor *dst, int64_t count, gsc_stream stream) {
@@ -145,6 +153,7 @@ void Scaler::clip_grad_value(TensorList &grads, double clip_value, gsc_stream st
 void Scaler::begin_step(Optimizer &optimizer, const CallStream &call) {
   optimizer.require_learning_rates();
   optimizer.require_whole_state();
+  if (!optimizer.is_between_slices()) optimizer.require_free_lists();
   TensorList &grads = optimizer.grads();
   enter(grads, call, From::kOptimizer);
   if (grads.iteration.stage() == Stage::kStepped) {
@@ -164,10 +173,7 @@ StepScalars Scaler::step_scalars(const TensorList &grads) const {
   const ListRecord *list = grads.record();
   StepScalars step;
   step.found_inf = &list->found_inf;
-  // As in run_check: without elements the inverse of a collapsed scale must not count.
-  if (!it.is_unscaled() && grads.plan().total_elements() > 0) {
-    step.inv_scale = &state_on(grads)->inv_scale;
-  }
+  if (!it.is_unscaled()) step.inv_scale = &state_on(grads)->inv_scale;
   if (it.is_norm_pending()) step.clip = &list->clip;
   if (it.is_value_pending()) step.clip_value = it.rule().value;
   return step;
@@ -294,8 +300,11 @@ void Scaler::update(gsc_stream stream) {
 
 void Scaler::finish_update(const CallStream &call) {
   order_.mark(call);
-  reset_lists();
   Backend &backend = context_->backend();
+  const bool is_lost = backend.host_visible() && has_underflowed(record()->state);
+  const Offender offender = is_lost ? first_offender() : Offender();
+  reset_lists();
+  if (backend.host_visible()) log_underflow(record()->state, Cause::kUpdate, offender);
   if (options_.floor_action != GSC_FLOOR_CLAMP && backend.host_visible()) {
     gsc_report report;
     backend.record({.kind = RecordJob::Kind::kReport, .scaler = record(), .out = &report}, call.stream);
@@ -307,7 +316,7 @@ void Scaler::discard(TensorList &grads) {
   require_usable(grads);
   if (grads.iteration.scaler() != id_) return;
   remember_stray(grads);
-  grads.iteration.end();
+  grads.end_iteration();
   const auto it = std::find_if(lists_.begin(), lists_.end(), [&](const auto &list) { return list.get() == &grads; });
   lists_.erase(it);
 }
@@ -318,7 +327,7 @@ void Scaler::discard_all() {
 }
 
 void Scaler::reset_lists() {
-  for (const Ref<TensorList> &list : lists_) list->iteration.end();
+  for (const Ref<TensorList> &list : lists_) list->end_iteration();
   lists_.clear();
 }
 
@@ -332,9 +341,13 @@ void Scaler::set_scale(float scale, gsc_stream stream) {
   context_->backend().record({.kind = RecordJob::Kind::kSetScale, .scaler = record(), .scale = scale}, stream);
   order_.mark(call);
   reset_lists();
+  PolicyState state{};
+  store_scale(state, scale);
+  log_underflow(state, Cause::kCaller);
 }
 
 void Scaler::set_reducer(const gsc_reducer *reducer) {
+  require_no_slices();
   if (!lists_.empty()) {
     fail(GSC_ERROR_BAD_STATE, kNoArgument, "a list has been used since the last update; call update or discard first");
   }

@@ -89,6 +89,8 @@ class Scaler final : public Object {
   /// Ends the iteration: all lists become READY, and a scale at its floor is logged.
   void finish_update(const CallStream &call);
   void reset_lists();
+  /// Refuses to change the scaler while a step in slices uses it.
+  void require_no_slices() const;
   /// Refuses an update if check_range has checked only a part of a list other than `except`.
   void require_whole_checks(const TensorList *except) const;
   void begin_step(Optimizer &optimizer, const CallStream &call);
@@ -100,6 +102,16 @@ class Scaler final : public Object {
   ScalerRecord new_record(const gsc_scaler_options &options) const;
   ScalerRecord read_record(const CallStream &call) const;
   void log_floor(const gsc_report &report) const;
+  /// Warns once if `state` is that of a scale without an inverse. The callback may use and destroy objects.
+  enum class Cause { kUpdate, kCaller };
+  void log_underflow(const PolicyState &state, Cause cause) const { log_underflow(state, cause, Offender()); }
+  /// A tensor in which an update found inf or NaN, as the words that follow these; none if it is unknown.
+  struct Offender {
+    char text[160] = "";
+  };
+  void log_underflow(const PolicyState &state, Cause cause, const Offender &offender) const;
+  /// The first of the iteration, whose records the host can read.
+  Offender first_offender() const;
 
   // Steps in slices: scaler_slices.cpp.
   /// Never 0, never reused.
@@ -107,13 +119,13 @@ class Scaler final : public Object {
   void run_slices(Optimizer &optimizer, int64_t max_bytes, const CallStream &call, SliceLock &lock);
   void begin_slices(Optimizer &optimizer, const CallStream &call);
   void continue_slices(Optimizer &optimizer, int64_t max_bytes, const CallStream &call, SliceLock &lock);
-  template <typename F>
-  void take_back(Optimizer &optimizer, const F &forget_check);
-  /// Runs chunks [first, last) of the phase; on the CPU without the lock.
-  void run_range(Optimizer &optimizer, int64_t first, int64_t last, const CallStream &call, SliceLock &lock);
+  void take_back(Optimizer &optimizer);
+  /// Runs chunks of the phase; on the CPU without the lock.
+  void run_range(Optimizer &optimizer, const ChunkRange &range, const CallStream &call, SliceLock &lock);
   void run_chunks(Optimizer &optimizer, int64_t first, int64_t last, const CallStream &call);
   /// All chunks of the phase have run: begins the next.
   void end_phase(Optimizer &optimizer, const CallStream &call);
+  void decide(Optimizer &optimizer, const CallStream &call);
   void begin_sweeps(Optimizer &optimizer, const CallStream &call);
 
   // Lists of other streams and devices: scaler_devices.cpp.
@@ -141,12 +153,13 @@ class Scaler final : public Object {
   gsc_reducer reducer_{};
   DeviceMemory record_;
   DeviceMemory history_;
-  Vec<Ref<TensorList>> lists_;            ///< in this iteration
-  Vec<Ref<TensorList>> discarded_;        ///< their work may still read the scaler's state
-  Vec<const ListRecord *> list_records_;  ///< scratch for update
-  std::atomic<bool> slicing_{false};      ///< see SliceLock
-  int32_t slicers_ = 0;                   ///< calls that take slices now
-  mutable StreamOrder order_;             ///< of changes of the state, and of reads of it without a list
+  Vec<Ref<TensorList>> lists_;                       ///< in this iteration
+  Vec<Ref<TensorList>> discarded_;                   ///< their work may still read the scaler's state
+  Vec<const ListRecord *> list_records_;             ///< scratch for update
+  std::atomic<bool> slicing_{false};                 ///< see SliceLock
+  mutable std::atomic<bool> told_underflow_{false};  ///< since the scale last had an inverse
+  int32_t slicers_ = 0;                              ///< calls that take slices now
+  mutable StreamOrder order_;                        ///< of changes of the state, and of reads of it without a list
 };
 
 }  // namespace gsc

@@ -27,6 +27,8 @@ void Scaler::enter(TensorList &grads, const CallStream &call, From from) {
          "%s between the slices of a step; call gsc_scaler_step_slice until nothing is left, or discard %s",
          is_given ? "is" : "has gradients that are", is_given ? "it" : "them");
   }
+  // As the parameters, copy or state of an optimizer.
+  grads.require_no_slices(name, is_given ? TensorList::Named::kItself : TensorList::Named::kByItsOptimizer);
   precede(grads, call);
   if (owner == id_) return;
   // Reserve for the whole iteration and for discard, so that neither can run out of memory in the middle.
@@ -47,8 +49,7 @@ CheckJob Scaler::check_job(TensorList &grads) const {
   CheckJob job{};
   job.plan = &grads.plan();
   job.record = grads.record();
-  // Without elements there is no product: 0 times an inverse scale of inf would be NaN.
-  if (job.plan->total_elements() > 0) job.inv_scale = &state_on(grads)->inv_scale;
+  job.inv_scale = &state_on(grads)->inv_scale;
   job.conclude = reducer_.all_reduce == nullptr;
   job.rule = grads.iteration.rule();
   return job;
@@ -126,6 +127,7 @@ Scaler::Complaint Scaler::join_ranks(TensorList &grads, bool is_written, gsc_str
 void Scaler::forget_check(TensorList &grads) {
   Iteration &it = grads.iteration;
   grads.checked_by = 0;  // the record is half of this check
+  grads.cancel_slices();
   it.forget_check();
   if (!it.is_unscaled() && !it.has_norm() && !it.has_value()) discard(grads);
 }
@@ -169,7 +171,10 @@ void Scaler::unscale(TensorList &grads, gsc_stream stream) {
 }
 
 void Scaler::check(TensorList &grads, gsc_stream stream) {
-  if (!enabled()) return require_usable(grads);
+  if (!enabled()) {
+    grads.require_no_slices("grads");
+    return require_usable(grads);
+  }
   const CallStream call(grads.context()->backend(), stream);
   enter(grads, call);
   if (grads.iteration.stage() != Stage::kReady) {
@@ -184,7 +189,10 @@ void Scaler::check_range(TensorList &grads, int64_t first, int64_t count, gsc_st
     refuse("first", "is %lld and count is %lld, but grads has %lld tensors", static_cast<long long>(first),
            static_cast<long long>(count), static_cast<long long>(size));
   }
-  if (!enabled()) return require_usable(grads);
+  if (!enabled()) {
+    grads.require_no_slices("grads");
+    return require_usable(grads);
+  }
   const CallStream call(grads.context()->backend(), stream);
   enter(grads, call);
   if (grads.iteration.stage() != Stage::kReady) {
@@ -208,14 +216,19 @@ void Scaler::complete(TensorList &grads, const CallStream &call) {
   it.conclude();
 }
 
+void Scaler::require_no_slices() const {
+  for (const Ref<TensorList> &list : lists_) {
+    if (!list->iteration.is_between_slices()) continue;
+    fail(GSC_ERROR_BAD_STATE, kNoArgument,
+         "an optimizer is between the slices of a step; call gsc_scaler_step_slice until nothing is left, or discard "
+         "its gradients");
+  }
+}
+
 void Scaler::require_whole_checks(const TensorList *except) const {
+  require_no_slices();
   for (const Ref<TensorList> &list : lists_) {
     const Iteration &it = list->iteration;
-    if (it.is_between_slices()) {
-      fail(GSC_ERROR_BAD_STATE, kNoArgument,
-           "an optimizer is between the slices of a step; call gsc_scaler_step_slice until nothing is left, or discard "
-           "its gradients");
-    }
     if (it.is_lost()) {
       fail(GSC_ERROR_BAD_STATE, kNoArgument, "a list was left half done by a call that failed; discard it");
     }

@@ -13,11 +13,6 @@ namespace {
 
 using Part = StepSlices::Part;
 
-struct Range {
-  int64_t first, last;  ///< chunks
-  int64_t bytes;
-};
-
 /// Bytes that a phase reads and writes for each element of a tensor.
 int64_t element_bytes(const Optimizer &optimizer, Part phase, int64_t tensor) {
   return phase == Part::kCheck ? dtype_bytes(optimizer.grads().plan().tensor(tensor).dtype)
@@ -35,13 +30,12 @@ int64_t phase_bytes(const Optimizer &optimizer, Part phase) {
   return bytes;
 }
 
-/// The next chunks within `budget`; with `at_least_one` also if the first exceeds it.
-Range next_range(const Optimizer &optimizer, int64_t budget, bool at_least_one) {
+/// The chunks of a phase from `next` on that are within `budget`; with `at_least_one` also if the first exceeds it.
+ChunkRange next_range(const Optimizer &optimizer, Part phase, int64_t next, int64_t budget, bool at_least_one) {
   const TensorList &grads = optimizer.grads();
   const Plan &plan = grads.plan();
-  const StepSlices &s = optimizer.slices;
-  Range range{s.next, s.next, 0};
-  const auto is_done = [&](int64_t t) { return s.phase == Part::kCheck && grads.iteration.is_checked(t); };
+  ChunkRange range{next, next, 0};
+  const auto is_done = [&](int64_t t) { return phase == Part::kCheck && grads.iteration.is_checked(t); };
   int64_t t = 0;
   for (; range.first < plan.chunk_count(); range.first = plan.first_chunk(t + 1)) {
     t = plan.tensor_of(range.first);
@@ -51,7 +45,7 @@ Range next_range(const Optimizer &optimizer, int64_t budget, bool at_least_one) 
     while (range.last >= plan.first_chunk(t + 1)) ++t;
     if (is_done(t)) break;
     const int64_t left = plan.tensor(t).count - (range.last - plan.first_chunk(t)) * plan.chunk_elements();
-    const int64_t bytes = std::clamp<int64_t>(left, 0, plan.chunk_elements()) * element_bytes(optimizer, s.phase, t);
+    const int64_t bytes = std::clamp<int64_t>(left, 0, plan.chunk_elements()) * element_bytes(optimizer, phase, t);
     if (bytes > budget - range.bytes && !(at_least_one && range.last == range.first)) break;
     range.bytes += bytes;
   }
@@ -104,29 +98,25 @@ void Scaler::run_slices(Optimizer &optimizer, int64_t max_bytes, const CallStrea
     precede(grads, call);
     return continue_slices(optimizer, max_bytes, call, lock);
   }
-  const auto before = grads.iteration.save();
   begin_slices(optimizer, call);
   try {
     continue_slices(optimizer, max_bytes, call, lock);
   } catch (...) {
-    take_back(optimizer, [&] { grads.iteration.restore(before); });
+    take_back(optimizer);
     throw;
   }
 }
 
-/// After a failure in the call that began a step: forgets the step, if no range has run. A check that has ended stays.
-template <typename F>
-void Scaler::take_back(Optimizer &optimizer, const F &forget_check) {
+/// After a failure in the call that began a step: forgets the step, if nothing of it has run that must not be done twice.
+/// The list stays in the iteration, and a check that has ended stays.
+void Scaler::take_back(Optimizer &optimizer) {
   StepSlices &s = optimizer.slices;
   const Part first_sweep = optimizer.needs_norms() ? Part::kMoments : Part::kApply;
-  if (s.running > 0) return;
-  if (s.phase == Part::kCheck && s.next == 0) {
-    forget_check();
-  } else if (s.phase == Part::kPrepare || (s.phase == first_sweep && s.next == 0)) {
-    optimizer.grads().iteration.begin_slices(0);
-  } else {
-    return;
-  }
+  const bool is_first =
+      s.next == 0 && (s.phase == Part::kCheck || (s.phase == first_sweep && !optimizer.preparing_moves()));
+  if (s.running > 0 || (!is_first && s.phase != Part::kPrepare)) return;
+  optimizer.grads().iteration.begin_slices(0);
+  optimizer.end_slices(s.id);
   s.phase = Part::kNone;
   s.is_begun = false;
   s.id = 0;
@@ -137,9 +127,17 @@ void Scaler::continue_slices(Optimizer &optimizer, int64_t max_bytes, const Call
   StepSlices &s = optimizer.slices;
   const int64_t chunks = optimizer.grads().plan().chunk_count();
   for (int64_t budget = max_bytes; s.phase != Part::kNone;) {
-    const Range range = next_range(optimizer, budget, budget == max_bytes);
+    if (s.phase == Part::kPrepare) {
+      decide(optimizer, call);
+      // What begins the sweeps may move state already, so it waits for the slice that takes the first of their chunks.
+      const ChunkRange first = next_range(optimizer, Part::kApply, 0, budget, budget == max_bytes);
+      if (!s.is_skipped && budget < max_bytes && first.bytes == 0 && first.last < chunks) return;
+      begin_sweeps(optimizer, call);
+      continue;
+    }
+    const ChunkRange range = next_range(optimizer, s.phase, s.next, budget, budget == max_bytes);
     if (range.first < range.last) {
-      run_range(optimizer, range.first, range.last, call, lock);
+      run_range(optimizer, range, call, lock);
       budget -= std::min(range.bytes, budget);
       s.left.fetch_sub(range.bytes, std::memory_order_relaxed);
     } else if (range.last < chunks) {
@@ -167,28 +165,33 @@ void Scaler::begin_slices(Optimizer &optimizer, const CallStream &call) {
   }
   s.id = new_id();
   s.phase = checks ? Part::kCheck : Part::kPrepare;
-  s.is_begun = s.is_closed = false;
+  s.is_begun = s.is_skipped = s.is_closed = false;
   s.next = checks ? 0 : grads.plan().chunk_count();
   s.fp64_limit = grads.plan().fp64_limit();
   s.left = (checks ? phase_bytes(optimizer, Part::kCheck) : 0) +
            (optimizer.needs_norms() ? 2 : 1) * phase_bytes(optimizer, Part::kApply);
   it.begin_slices(s.id);
+  optimizer.begin_slices(s.id);
 }
 
-void Scaler::run_range(Optimizer &optimizer, int64_t first, int64_t last, const CallStream &call, SliceLock &lock) {
+void Scaler::run_range(Optimizer &optimizer, const ChunkRange &range, const CallStream &call, SliceLock &lock) {
   StepSlices &s = optimizer.slices;
+  const bool moves = s.phase == Part::kApply ? !s.is_skipped : s.phase == Part::kMoments && optimizer.moments_move();
+  const bool begins = moves && range.bytes > 0;
   if (!call.is_done_on_return()) {
     // In order on the device, so the last range can end the phase.
-    s.is_closed = last == optimizer.grads().plan().chunk_count();
-    run_chunks(optimizer, first, last, call);
-    s.next = last;
+    s.is_closed = range.last == optimizer.grads().plan().chunk_count();
+    run_chunks(optimizer, range.first, range.last, call);
+    s.is_begun = s.is_begun || begins;
+    s.next = range.last;
     return;
   }
-  s.next = last;
+  s.is_begun = s.is_begun || begins;
+  s.next = range.last;
   ++s.running;
   lock.unlock();
   try {
-    run_chunks(optimizer, first, last, call);
+    run_chunks(optimizer, range.first, range.last, call);
   } catch (...) {  // of a parallel-for that broke its contract; the range is done all the same
     lock.lock();
     --s.running;
@@ -224,9 +227,9 @@ void Scaler::end_phase(Optimizer &optimizer, const CallStream &call) {
   TensorList &grads = optimizer.grads();
   Iteration &it = grads.iteration;
   const int64_t chunks = grads.plan().chunk_count();
-  if (s.phase == Part::kPrepare) return begin_sweeps(optimizer, call);
   if (s.phase == Part::kMoments) {
     optimizer.run(s.scalars, {0, 0, false, false, true, false, false}, call);
+    s.is_begun = s.is_begun || optimizer.ratios_move();
     s.phase = Part::kApply;
     s.is_closed = false;
     s.next = 0;
@@ -243,25 +246,30 @@ void Scaler::end_phase(Optimizer &optimizer, const CallStream &call) {
     return;
   }
   it.was_stepped(enabled() && !optimizer.writes_grads());
+  optimizer.end_slices(s.id);
   s.phase = Part::kNone;
   s.is_begun = false;
   s.left = 0;
 }
 
-void Scaler::begin_sweeps(Optimizer &optimizer, const CallStream &call) {
+/// After the check: whether and how the step is taken. Moves nothing.
+void Scaler::decide(Optimizer &optimizer, const CallStream &call) {
   StepSlices &s = optimizer.slices;
   TensorList &grads = optimizer.grads();
   if (enabled() || grads.iteration.is_norm_pending()) complete(grads, call);
   s.scalars = enabled() ? step_scalars(grads) : disabled_scalars(grads);
-  optimizer.require_inverse_scale(s.scalars);
   const float *found_inf = s.scalars.found_inf;
-  const bool skips = call.is_done_on_return() && found_inf != nullptr && *found_inf != 0.0F;
+  s.is_skipped = call.is_done_on_return() && found_inf != nullptr && *found_inf != 0.0F;
+}
+
+void Scaler::begin_sweeps(Optimizer &optimizer, const CallStream &call) {
+  StepSlices &s = optimizer.slices;
   optimizer.run(s.scalars, {0, 0, true, false, false, false, false}, call);
-  s.is_begun = !skips;
-  s.phase = optimizer.needs_norms() && !skips ? Part::kMoments : Part::kApply;
+  s.is_begun = !s.is_skipped && optimizer.preparing_moves();
+  s.phase = optimizer.needs_norms() && !s.is_skipped ? Part::kMoments : Part::kApply;
   s.is_closed = false;
-  s.next = skips && !optimizer.zeroes_grads() ? grads.plan().chunk_count() : 0;
-  if (skips) s.left = s.next > 0 ? 0 : phase_bytes(optimizer, Part::kApply);
+  s.next = s.is_skipped && !optimizer.zeroes_grads() ? optimizer.grads().plan().chunk_count() : 0;
+  if (s.is_skipped) s.left = s.next > 0 ? 0 : phase_bytes(optimizer, Part::kApply);
 }
 
 }  // namespace gsc

@@ -2,6 +2,7 @@
 // Reads a scaler's scale, reports, history and addresses, and sets its options and state.
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "core/base/decimal.h"
 #include "core/base/error.h"
@@ -36,9 +37,10 @@ void Scaler::require_checked(const TensorList *grads) const {
 float Scaler::get_scale(gsc_stream stream) const {
   const CallStream call(context_->backend(), stream);
   order_.precede(call);
-  float scale = 1.0F;
-  call.backend.read_sync(&scale, &record()->state.scale, sizeof scale, stream);
-  return scale;
+  PolicyState state;
+  call.backend.read_sync(&state, &record()->state, sizeof state, stream);
+  if (!call.backend.host_visible()) log_underflow(state, Cause::kUpdate);
+  return state.scale;
 }
 
 void Scaler::log_floor(const gsc_report &report) const {
@@ -50,6 +52,32 @@ void Scaler::log_floor(const gsc_report &report) const {
       Decimal(report.scale).c_str(), report.consecutive_skips);
 }
 
+void Scaler::log_underflow(const PolicyState &state, Cause cause, const Offender &offender) const {
+  const bool is_lost = has_underflowed(state);
+  if (told_underflow_.exchange(is_lost, std::memory_order_relaxed) || !is_lost) return;
+  const char *const start = "is too small to divide by, and every step is skipped until gsc_scaler_set_scale";
+  if (cause == Cause::kCaller) {
+    context_->log(GSC_LOG_WARNING, "loss scale %s %s", Decimal(state.scale).c_str(), start);
+    return;
+  }
+  context_->log(
+      GSC_LOG_WARNING,
+      "loss scale %s %s; inf or NaN%s did not go away with a lower scale, to which options.min_scale is a limit",
+      Decimal(state.scale).c_str(), start, offender.text);
+}
+
+Scaler::Offender Scaler::first_offender() const {
+  Offender offender;
+  for (const Ref<TensorList> &list : lists_) {
+    const int64_t tensor = list->record()->first_tensor;
+    if (list->iteration.stage() == Stage::kReady || tensor < 0) continue;
+    std::snprintf(offender.text, sizeof offender.text, " in tensor %lld%s", static_cast<long long>(tensor),
+                  NameSuffix(&list->names(), tensor).c_str());
+    break;
+  }
+  return offender;
+}
+
 bool Scaler::get_report_sync(const TensorList *grads, gsc_report *out, gsc_stream stream) {
   require_checked(grads);
   const CallStream call(context_->backend(), stream);
@@ -58,7 +86,10 @@ bool Scaler::get_report_sync(const TensorList *grads, gsc_report *out, gsc_strea
   if (grads != nullptr) call.backend.read_sync(&list, record_here(*grads, call), sizeof list, stream);
   pack_report(scaler, grads != nullptr ? &list : nullptr, *out);
   const bool is_error = options_.floor_action == GSC_FLOOR_ERROR && (out->flags & GSC_REPORT_AT_FLOOR) != 0;
-  if (!context_->backend().host_visible()) log_floor(*out);  // last: the callback may use and destroy objects
+  if (!context_->backend().host_visible()) {  // last: the callbacks may use and destroy objects
+    log_underflow(scaler.state, Cause::kUpdate);
+    log_floor(*out);
+  }
   return is_error;
 }
 
@@ -81,7 +112,6 @@ int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_strea
   }
   const ScalerRecord r = read_record(CallStream(context_->backend(), stream));
   const int64_t held = std::min(r.state.updates - r.history_begin, r.history_capacity);
-  if (capacity == 0) return held;
   const int64_t count = std::min(held, capacity);
   Backend &backend = context_->backend();
   const auto read = [&](gsc_history_entry *to) {
@@ -98,8 +128,9 @@ int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_strea
     Vec<gsc_history_entry> entries(count, context_->memory());
     read(entries.data());
     std::copy(entries.begin(), entries.end(), out);
+    log_underflow(r.state, Cause::kUpdate);
   }
-  return count;
+  return capacity == 0 ? held : count;
 }
 
 void Scaler::device_state(const TensorList *grads, gsc_device_state *out) const {
@@ -138,6 +169,7 @@ void Scaler::get_state(gsc_scaler_state *out, gsc_stream stream) const {
   s.updates = r.state.updates;
   s.skipped = r.state.skipped;
   *out = s;
+  if (!context_->backend().host_visible()) log_underflow(r.state, Cause::kUpdate);
 }
 
 void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
@@ -197,6 +229,7 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
   options_ = options;
   reset_lists();
   order_.mark(call);
+  log_underflow(r.state, Cause::kCaller);
 }
 
 void Scaler::set_options(const gsc_scaler_options &options, gsc_stream stream) {
@@ -212,6 +245,7 @@ void Scaler::set_options(const gsc_scaler_options &options, gsc_stream stream) {
     refuse(kOptions.field("history_capacity"), "is %d, but the scaler was created with %d", options.history_capacity,
            options_.history_capacity);
   }
+  require_no_slices();
   const CallStream call(context_->backend(), stream);
   wait_for_lists(call);
   context_->backend().record({.kind = RecordJob::Kind::kSetPolicy, .scaler = record(), .policy = make_policy(options)},

@@ -11,17 +11,24 @@
 
 namespace gsc {
 
+/// Chunks [first, last) of a phase, and the bytes that it reads and writes for them.
+struct ChunkRange {
+  int64_t first, last;
+  int64_t bytes;
+};
+
 /// Belongs to an optimizer. Guarded by its scaler's SliceLock.
 struct StepSlices {
   enum class Part : uint8_t { kNone, kCheck, kPrepare, kMoments, kApply };
 
   uint64_t id = 0;  ///< of the last step in slices, as Iteration::slices(); 0: there was none
   Part phase = Part::kNone;
-  bool is_begun = false;   ///< state or parameters may have changed, so that only the rest of the step makes them whole
-  bool is_closed = false;  ///< the phase's last range, which has run or is about to, ends the phase as well
-  int64_t next = 0;        ///< first chunk of the phase that no call has taken
-  int32_t running = 0;     ///< ranges of chunks that calls are working on
-  int32_t callers = 0;     ///< calls that hold the optimizer ...
+  bool is_begun = false;  ///< state or parameters may have changed, so that only the rest of the step makes them whole
+  bool is_skipped = false;       ///< the host knows that the step is
+  bool is_closed = false;        ///< the phase's last range, which has run or is about to, ends the phase as well
+  int64_t next = 0;              ///< first chunk of the phase that no call has taken
+  int32_t running = 0;           ///< ranges of chunks that calls are working on
+  int32_t callers = 0;           ///< calls that hold the optimizer ...
   int32_t callers_of_grads = 0;  ///< ... and its gradients
   double fp64_limit = 0.0;
   StepScalars scalars;

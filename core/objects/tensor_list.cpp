@@ -30,14 +30,12 @@ Ref<TensorList> TensorList::create(const Ref<Context> &context, const gsc_tensor
     for (int64_t i = 0; i < count; ++i) copied.emplace_back(names[i] != nullptr ? names[i] : "");
   }
   validate_tensors(tensors, count, "tensors", StateDtypes::kAccepted, &copied);
-  context->backend().validate_memory(tensors, count, "tensors");
+  validate_memory(context->backend(), tensors, count, "tensors");
   OverlapCheck overlap(context->memory());
   overlap.add(tensors, count, "tensors", &copied);
-  const Vec<gsc_tensor> scales = scales_of(tensors, count, context->memory());
-  context->backend().validate_memory(scales.data(), static_cast<int64_t>(scales.size()), "tensors");
-  overlap.add(scales.data(), static_cast<int64_t>(scales.size()), "tensors", &copied);
   overlap.run();
-  return context->make<TensorList>(context, tensors, count, scales, std::move(copied));
+  return context->make<TensorList>(context, tensors, count, scales_of(tensors, count, context->memory()),
+                                   std::move(copied));
 }
 
 TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t count, const Vec<gsc_tensor> &scales,
@@ -139,13 +137,11 @@ void TensorList::move(const P &is_present, void *const *data, gsc_stream stream,
     overlap_.add(moved_.data(), count, kData, &names_);
     overlap_.run();
   }
+  require_no_slices("list");
   const CallStream call(context_->backend(), stream);
   const std::lock_guard lock(context_->uses_mutex());
   for (const ListUse *use = first_use(); use != nullptr; use = use->next) {
     if (use->user->is_in_call()) fail(GSC_ERROR_BAD_STATE, "list", "is in use by a step that has not returned");
-    if (use->user->is_between_slices()) {
-      fail(GSC_ERROR_BAD_STATE, "list", "is in use by a step in slices; finish the step or discard its gradients");
-    }
     if (data != nullptr) use->user->require_no_overlap(overlap_, *this);
     use->user->grads().precede(call);
   }
@@ -194,6 +190,21 @@ void TensorList::add_use(ListUse &use) {
 void TensorList::remove_use(ListUse &use) noexcept {
   *use.place = use.next;
   if (use.next != nullptr) use.next->place = use.place;
+}
+
+void TensorList::require_no_slices(const Argument &what, Named named) const {
+  if (slices() == 0) return;
+  fail(GSC_ERROR_BAD_STATE, what,
+       "%s between the slices of a step; call gsc_scaler_step_slice until nothing is left, or discard the step's "
+       "gradients",
+       named == Named::kItself ? "is" : "has a list that is");
+}
+
+void TensorList::cancel_slices() noexcept {
+  const uint64_t id = iteration.slices();
+  if (id == 0) return;
+  const std::lock_guard lock(context_->uses_mutex());
+  for (const ListUse *use = first_use(); use != nullptr; use = use->next) use->user->end_slices(id);
 }
 
 void TensorList::precede(const CallStream &call) const {

@@ -71,6 +71,23 @@ class TensorList final : public Object {
   uint64_t owner();
   /// Called when scaler `id` is destroyed, maybe by a finalizer, while other threads use the list.
   void abandon(uint64_t id) noexcept { abandoned_by_.store(id, std::memory_order_release); }
+  /// Id of the step in slices of an optimizer that the list belongs to, as its gradients or in any other role; 0: none.
+  /// Any thread may ask, since optimizers of several threads may have the list.
+  uint64_t slices() const noexcept { return slices_.load(std::memory_order_relaxed); }
+  /// Refuses a list that a step in slices is not done with. Every call that uses a list asks, but for getters. `what` is
+  /// the list, or an optimizer that has it.
+  enum class Named { kItself, kByItsOptimizer };
+  void require_no_slices(const Argument &what, Named named = Named::kItself) const;
+  void begin_slices(uint64_t id) noexcept { slices_.store(id, std::memory_order_relaxed); }
+  void end_slices(uint64_t id) noexcept { slices_.compare_exchange_strong(id, 0, std::memory_order_relaxed); }
+  /// Of gradients: ends the step in slices that their iteration has, for all lists of its optimizer.
+  void cancel_slices() noexcept;
+  /// READY, in no scaler's iteration.
+  void end_iteration() noexcept {
+    cancel_slices();
+    iteration.end();
+  }
+
   /// Order the calls that use the list, also those of optimizers.
   void precede(const CallStream &call) const;
   void mark(const CallStream &call) const;
@@ -106,6 +123,7 @@ class TensorList final : public Object {
   mutable std::mutex order_mutex_;  ///< any thread may destroy a scaler that had the list
   mutable StreamOrder order_;
   std::atomic<uint64_t> abandoned_by_{0};
+  std::atomic<uint64_t> slices_{0};
 };
 
 }  // namespace gsc

@@ -68,7 +68,10 @@ struct CheckTotals {
 
 /// Writes the totals of the gradients, multiplied by the inverse scale, to the list's record.
 GSC_HD void finish_check(ListRecord &r, const CheckTotals &totals, float inv_scale) {
-  const auto inv = static_cast<double>(inv_scale);
+  // An inverse of inf makes every element inf or NaN. Without any the list has no elements, or all its tensors are
+  // absent, and there is no product: 0 times inf would be NaN.
+  const bool is_empty = totals.inf_count + totals.nan_count == 0 && !policy::is_finite(inv_scale);
+  const double inv = is_empty ? 1.0 : static_cast<double>(inv_scale);
   r.reduce[0] = static_cast<double>(totals.inf_count + totals.nan_count);
   r.reduce[1] = totals.sum_sq * inv * inv;
   r.grad_amax = totals.amax * inv;

@@ -11,6 +11,9 @@ GSC_HD bool at_floor(const Policy &p, const PolicyState &s) {
   return p.floor_action != GSC_FLOOR_CLAMP && s.skips_at_floor >= p.floor_patience;
 }
 
+/// Whether no gradient can be unscaled, so that every step is skipped.
+GSC_HD bool has_underflowed(const PolicyState &s) { return !policy::is_finite(s.inv_scale); }
+
 /// `list` NULL: the last update.
 GSC_HD void pack_report(const ScalerRecord &r, const ListRecord *list, gsc_report &out) {
   out.struct_size = static_cast<uint32_t>(sizeof(gsc_report));
@@ -24,6 +27,7 @@ GSC_HD void pack_report(const ScalerRecord &r, const ListRecord *list, gsc_repor
   out.flags = 0;
   if (nonfinite != 0.0) out.flags |= GSC_REPORT_OVERFLOW;
   if (at_floor(r.policy, r.state)) out.flags |= GSC_REPORT_AT_FLOOR;
+  if (has_underflowed(r.state)) out.flags |= GSC_REPORT_SCALE_UNDERFLOW;
   out.nonfinite_count = static_cast<int64_t>(nonfinite);
   if (list != nullptr) {
     out.grad_norm = list->grad_norm;

@@ -42,6 +42,7 @@ struct StepParams : StepScalars {
   bool write_grads = false;
   bool count_unchanged = false;  ///< elements whose parameter and remainder stay the same, into the record
   bool averages = false;         ///< averages(variant): a kernel that asked would hold the answer in registers
+  bool checked_scale = false;    ///< found_inf was found with inv_scale, which may be inf if there are no elements
   bool device_lrs = false;       ///< some group's learning rate is read from device memory
 };
 

@@ -202,7 +202,7 @@ struct StepInput {
 /// An invalid learning rate or inverse scale skips the step: an error could not be reported from here.
 GSC_HD StepInput read_scalars(const ApplyArgs &a) {
   StepInput r = {scale_or_one(a.step.inv_scale), scale_or_one(a.step.clip), false};
-  r.skip = !is_multiplier(r.inv_scale);
+  r.skip = !a.step.checked_scale && !is_multiplier(r.inv_scale);
   if (a.step.found_inf != nullptr && *a.step.found_inf != 0.0F) r.skip = true;
   if (a.step.device_lrs) {
     for (int32_t g = 0; g < a.step.group_count; ++g) {

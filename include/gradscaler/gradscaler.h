@@ -295,7 +295,7 @@ typedef struct gsc_tensor {
  * entry may be NULL. Free *out_list with gsc_tensor_list_destroy.
  *
  * Errors: INVALID_ARGUMENT naming tensors[i]: null data, negative count, unknown dtype, data not aligned to the dtype,
- * two tensors overlap, memory of another device. OUT_OF_MEMORY.
+ * two tensors or their scales overlap, memory of another device. OUT_OF_MEMORY.
  */
 GSC_API gsc_status gsc_tensor_list_create(gsc_context *context, const gsc_tensor *tensors, int64_t count,
                                           const char *const *names, gsc_tensor_list **out_list);
@@ -639,7 +639,13 @@ enum {
   GSC_REPORT_OVERFLOW = 1,
   /** The scale cannot be lowered further and floor_patience has run out (needs GSC_FLOOR_REPORT or
    *  GSC_FLOOR_ERROR). */
-  GSC_REPORT_AT_FLOOR = 2
+  GSC_REPORT_AT_FLOOR = 2,
+  /**
+   * The scale is 0, or so small that 1 / scale is inf in fp32. Every gradient then counts as inf or NaN and every step is
+   * skipped, until gsc_scaler_set_scale. A warning is logged once: at the update on the CPU, by the next call that reads
+   * the scale, a report, the history or the state on a GPU. A min_scale prevents it.
+   */
+  GSC_REPORT_SCALE_UNDERFLOW = 4
 };
 
 /** The state of a scaler, and the result of the last check of its gradients. */
@@ -925,9 +931,16 @@ GSC_API gsc_status gsc_scaler_discard(gsc_scaler *scaler, gsc_tensor_list *grads
  * On a CUDA device the slices run in the order of the calls, and a step that will be skipped takes as many.
  *
  * In between, leave the buffers and device scalars of the step alone. gsc_scaler_step takes the rest in one call.
- * gsc_scaler_discard, set_scale and set_state cancel: a step of which slices moved parameters then leaves an optimizer
- * that refuses to step and save until gsc_optimizer_load_sync. Everything else that uses the step's objects fails
- * with BAD_STATE, but for getters. Disabled scaler: as gsc_scaler_step, but call gsc_scaler_update before the next step.
+ * gsc_scaler_discard, set_scale and set_state cancel. If slices have changed parameters or state, the optimizer then
+ * refuses to step and save until gsc_optimizer_load_sync; if they have only checked gradients, it goes on. On a GPU
+ * every slice after the check counts as a change.
+ *
+ * Getters, gsc_scaler_read_report_async and gsc_scaler_scale work in between: the scale cannot change before the step is
+ * done. The scaler may check and step other lists and optimizers, also in slices, but not end its iteration: update,
+ * set_options and set_reducer fail with BAD_STATE. So does everything else that reads, writes or moves a list of the
+ * step, or changes its optimizer, also through another optimizer, a new one, or another scaler.
+ *
+ * Disabled scaler: as gsc_scaler_step, but call gsc_scaler_update before the next step.
  *
  * Errors: as gsc_scaler_step; INVALID_ARGUMENT if max_bytes < 1.
  */
@@ -1517,7 +1530,8 @@ GSC_API gsc_status gsc_ops_cast(gsc_context *context, const gsc_tensor *src, con
  * Both are fp32 or codes of one kind of slot, or both are remainders; equal dtypes keep their bits. If one is fp32 and
  * the other a remainder, the fp32 tensor holds masters, and weights[i] their fp16 or bf16 weights, which are only read;
  * a master that does not round to its weight has the remainder of the weight it rounds to. Else `weights` may be NULL.
- * Takes FlashOptim's GSC_INT8_SOFTSIGN and GSC_UINT8_SQRT as codes, too. src[i] and dst[i] must not overlap.
+ * Takes FlashOptim's GSC_INT8_SOFTSIGN and GSC_UINT8_SQRT as codes, too. dst[i] must overlap neither src[i] nor
+ * weights[i], and no tensor its own scales, which is checked, scales included.
  */
 GSC_API gsc_status gsc_ops_convert_state(gsc_context *context, const gsc_tensor *src, const gsc_tensor *weights,
                                          const gsc_tensor *dst, int64_t count, gsc_stream stream);

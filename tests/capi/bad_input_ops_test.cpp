@@ -68,6 +68,16 @@ TEST_F(BadInputOps, Cast) {
                          "dst");
 }
 
+TEST_F(BadInputOps, OnlyTheDtypesOfElementsAreNamed) {
+  std::vector<gsc_tensor> a = tensors_of(a_);
+  const std::vector<gsc_tensor> b = tensors_of(b_);
+  a[1].dtype = 99;
+  EXPECT_INVALID(gsc_ops_cast(context_, a.data(), b.data(), 3, nullptr), "src[1].dtype is 99",
+                 "it must be GSC_FP16, GSC_BF16, GSC_FP32 or GSC_FP64");
+  const std::string message = gsc_error_get_message();
+  EXPECT_EQ(message.find("E4M3"), std::string::npos) << message;
+}
+
 TEST_F(BadInputOps, Axpby) {
   expect_tensors_checked([&](auto c, auto x, auto y, auto n) { return gsc_ops_axpby(c, 2.0, x, 3.0, y, n, nullptr); },
                          "x", "y");

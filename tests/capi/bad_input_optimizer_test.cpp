@@ -182,10 +182,10 @@ TEST_F(BadInputOptimizer, NullHandles) {
   EXPECT_INVALID(gsc_optimizer_get_steps_sync(nullptr, &steps, nullptr, nullptr), "optimizer");
   EXPECT_INVALID(gsc_optimizer_get_unchanged_sync(nullptr, &steps, nullptr), "optimizer");
   EXPECT_INVALID(gsc_optimizer_get_unchanged_sync(o, nullptr, nullptr), "out_unchanged");
-  EXPECT_INVALID(gsc_optimizer_set_steps(o, -1, 0, nullptr), "applied");
-  EXPECT_INVALID(gsc_optimizer_set_steps(o, 0, -1, nullptr), "skipped");
-  EXPECT_INVALID(gsc_optimizer_set_steps(o, INT64_MAX, 0, nullptr), "applied");
-  EXPECT_INVALID(gsc_optimizer_set_steps(o, 0, INT64_MAX, nullptr), "skipped");
+  EXPECT_INVALID(gsc_optimizer_set_steps(o, -3, 7, nullptr), "applied is -3; it must be in 0..2^53");
+  EXPECT_INVALID(gsc_optimizer_set_steps(o, 7, -3, nullptr), "skipped is -3; it must be in 0..2^53");
+  EXPECT_INVALID(gsc_optimizer_set_steps(o, INT64_MAX, 7, nullptr), "applied is 9223372036854775807");
+  EXPECT_INVALID(gsc_optimizer_set_steps(o, 7, INT64_MAX, nullptr), "skipped is 9223372036854775807");
   EXPECT_INVALID(gsc_optimizer_get_options(o, 0, nullptr), "out_options");
   EXPECT_INVALID(gsc_optimizer_get_save_size(o, nullptr), "out_bytes");
   EXPECT_INVALID(gsc_optimizer_save_sync(o, nullptr, 100, nullptr), "buffer");

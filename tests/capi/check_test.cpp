@@ -6,6 +6,7 @@
 #include "tests/support/objects.h"
 #include "tests/support/oracle.h"
 #include "tests/support/planted.h"
+#include "tests/support/trainer.h"
 
 namespace gsc_test {
 namespace {
@@ -248,6 +249,71 @@ TEST(CheckEmpty, ListsAndTensorsWithoutElements) {
     ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
   }
   EXPECT_EQ(report_of(scaler).updates, 4);
+}
+
+/// The kind: a list without elements to multiply, whatever it has in place of them, at a scale whose inverse is inf, by
+/// every call that checks.
+TEST(CheckEmpty, IsCleanAtAScaleWithoutAnInverse) {
+  using Check = std::function<gsc_status(gsc_scaler *, gsc_tensor_list *, gsc_optimizer *)>;
+  const Check checks[] = {[](auto *s, auto *, auto *o) { return gsc_scaler_step(s, o, nullptr); },
+                          [](auto *s, auto *, auto *o) { return gsc_scaler_step_and_update(s, o, nullptr); },
+                          [](auto *s, auto *, auto *o) {
+                            int64_t left = 0;
+                            gsc_status status = GSC_OK;
+                            do {
+                              status = gsc_scaler_step_slice(s, o, 1, &left, nullptr);
+                            } while (status == GSC_OK && left > 0);
+                            return status;
+                          },
+                          [](auto *s, auto *g, auto *o) {
+                            const gsc_status status = gsc_scaler_check(s, g, nullptr);
+                            return status == GSC_OK ? gsc_scaler_step(s, o, nullptr) : status;
+                          },
+                          [](auto *s, auto *g, auto *o) {
+                            const gsc_status status = gsc_scaler_check_range(s, g, 0, 2, nullptr);
+                            return status == GSC_OK ? gsc_scaler_step(s, o, nullptr) : status;
+                          },
+                          [](auto *s, auto *g, auto *o) {
+                            const gsc_status status = gsc_scaler_unscale(s, g, nullptr);
+                            return status == GSC_OK ? gsc_scaler_step(s, o, nullptr) : status;
+                          },
+                          [](auto *s, auto *g, auto *o) {
+                            const gsc_status status = gsc_scaler_clip_grad_norm(s, g, 1.0, GSC_NORM_L2, nullptr);
+                            return status == GSC_OK ? gsc_scaler_step(s, o, nullptr) : status;
+                          },
+                          [](auto *s, auto *g, auto *) {
+                            int32_t apply = 0;
+                            const gsc_status status = gsc_scaler_should_step_sync(s, g, &apply, nullptr);
+                            EXPECT_EQ(apply, 1);
+                            return status;
+                          }};
+  const Context context = make_context();
+  const uint8_t absent[2] = {0, 0};
+  for (const bool is_empty : {false, true}) {
+    for (size_t i = 0; i < std::size(checks); ++i) {
+      SCOPED_TRACE(text("check ", i, is_empty ? ", of empty tensors" : ", of absent ones"));
+      Trainer trainer(context, {.options = optimizer_options(GSC_ADAMW),
+                                .counts = is_empty ? std::vector<int64_t>{0, 0} : std::vector<int64_t>{40000, 3},
+                                .grad_dtypes = {GSC_FP16, GSC_FP32}});
+      const Scaler scaler = make_scaler(context, 1e-40f);
+      ASSERT_GSC_OK(gsc_tensor_list_set_present(trainer.grad_list(), absent, nullptr, 2, nullptr));
+      const Snapshot before = trainer.snapshot();
+      ASSERT_GSC_OK(checks[i](scaler, trainer.grad_list(), trainer));
+      if (i != 1) {
+        ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
+      }
+      for (const gsc_report &report : {report_of(scaler, trainer.grad_list()), report_of(scaler)}) {
+        EXPECT_EQ(report.flags & GSC_REPORT_OVERFLOW, 0u);
+        EXPECT_EQ(report.nonfinite_count, 0);
+        EXPECT_EQ(report.grad_norm, 0.0);
+        EXPECT_EQ(report.grad_amax, 0.0);
+        EXPECT_EQ(report.skipped, 0);
+      }
+      EXPECT_EQ(applied_steps(trainer), i + 1 < std::size(checks) ? 1 : 0);
+      EXPECT_EQ(skipped_steps(trainer), 0);
+      EXPECT_TRUE(trainer.snapshot().params == before.params && trainer.snapshot().state == before.state);
+    }
+  }
 }
 
 /// 0 times an inverse scale of inf is NaN, but there is no 0 in it.

@@ -108,6 +108,16 @@ TEST_F(Checkpoint, ForeignOnesAreNamed) {
   refused(40, (int64_t{1} << 53) + 1, "skipped");
   refused(56, int64_t{4}, "has 4 elements");
   refused(64, int64_t{GSC_FP64}, "dtype");
+  // Two slots: the byte of each must be that of a dtype, and those of slots that are not there 0.
+  const int64_t full = GSC_FP32 | GSC_FP32 << 8;
+  for (const int64_t odd : {int64_t{GSC_FP32} << 8, full | 1 << 16, full | int64_t{GSC_FP32} << 24,
+                            full | int64_t{1} << 32, full | int64_t{1} << 56, full | INT64_MIN}) {
+    refused(64, odd, "dtypes");
+  }
+  Image packed = image;
+  write_at(packed.data() + 64, full);
+  sign(packed);
+  EXPECT_GSC_OK(load_image(trainer, packed));
   Image longer = image;
   longer.push_back(0);
   EXPECT_INVALID(load_image(trainer, longer), "size is");

@@ -103,6 +103,14 @@ class Session {
     CALL(gsc_ops_axpby(context_, 1.0, g, 1.0, c, 4, nullptr));
     CALL(gsc_ops_cast(context_, g, c, 4, nullptr));
     CALL(gsc_ops_norm(context_, data_.p.data(), 4, GSC_NORM_L2, norms_, norms_ + 1, nullptr));
+    const gsc_tensor full = GSC_TENSOR_INIT(values_, 64, GSC_FP32);
+    gsc_tensor codes = GSC_TENSOR_INIT(codes_, 64, GSC_FP8_E4M3);
+    codes.scale = codes_ + 64;
+    codes.scale_dtype = GSC_FP8_E8M0;
+    codes.scale_block_rows = 1;
+    codes.scale_block_columns = 32;
+    CALL(gsc_ops_convert_state(context_, &full, nullptr, &codes, 1, nullptr));
+    CALL(gsc_ops_convert_state(context_, &codes, nullptr, &full, 1, nullptr));
   }
 
   void run() {
@@ -148,6 +156,8 @@ class Session {
   int32_t tracker_ = 0, apply_ = 0;
   int64_t left_ = 0, entries_ = 0;
   double norms_[5];
+  float values_[64] = {};
+  uint8_t codes_[66] = {};  ///< and their scales
   gsc_report report_ = with_size<gsc_report>();
   gsc_scaler_state state_ = with_size<gsc_scaler_state>();
   gsc_history_entry history_[4];

@@ -2,6 +2,8 @@
 //
 // What an optimizer keeps: averaged weights, where sums begin, and counts. Names and shapes of state, and that state of
 // the caller, skipped steps and checkpoints continue to the bit, are in tests/oracle, for every kind.
+#include <cfloat>
+
 #include "tests/support/state_slots.h"
 #include "tests/support/trainer.h"
 
@@ -309,6 +311,32 @@ TEST_F(OptimizerState, CountsEndWhereACheckpointCanHoldThem) {
   EXPECT_EQ(applied_steps(trainer), kMost);
   EXPECT_EQ(skipped_steps(trainer), kMost);
   EXPECT_GSC_OK(load_image(trainer, saved_image(trainer)));
+}
+
+/// A step with the caller's inverse scale, which on the CPU is refused if it is none, unless the step is skipped.
+TEST_F(OptimizerState, AnInvalidInverseScaleIsRefused) {
+  Trainer trainer(context, {.options = sgd_options(), .counts = {3}, .grad_dtypes = {GSC_FP16}});
+  trainer.fill_grads(4.0);
+  const float found = 1.0f, none = 0.0f;
+  for (const float inverse : {-1.0f, -1e-45f, float(kNan), float(kInf), float(-kInf)}) {
+    const Snapshot before = trainer.snapshot();
+    const int64_t skipped = skipped_steps(trainer);
+    for (const float *found_inf : {static_cast<const float *>(nullptr), &none}) {
+      EXPECT_INVALID(gsc_optimizer_step_scaled(trainer, &inverse, found_inf, nullptr), "inv_scale is",
+                     "finite and >= 0");
+      EXPECT_TRUE(trainer.snapshot().same_with_grads(before)) << inverse;
+      EXPECT_EQ(skipped_steps(trainer), skipped);
+    }
+    ASSERT_GSC_OK(gsc_optimizer_step_scaled(trainer, &inverse, &found, nullptr));
+    EXPECT_TRUE(trainer.snapshot().same_with_grads(before)) << inverse;
+    EXPECT_EQ(skipped_steps(trainer), skipped + 1);
+  }
+  for (const float inverse : {0.0f, 0.25f, FLT_MAX}) {
+    trainer.params()[0].fill(0.0);
+    ASSERT_GSC_OK(gsc_optimizer_step_scaled(trainer, &inverse, &none, nullptr));
+    const float gradient = 4.0f * inverse;
+    for (const double p : trainer.params()[0].values()) EXPECT_EQ(p, -gradient) << inverse;
+  }
 }
 
 TEST_F(OptimizerState, ReboundParametersAndGradients) {

@@ -264,6 +264,31 @@ TEST(OptimizerEmpty, TensorsAndLists) {
   }
 }
 
+/// Once the decay of NAdam's momentum is nothing, all its factors are beta1: a product of many is a power. One constant
+/// gradient; m and v are then its own times 1 - beta^t, so that the step has a closed form, in which beta2 is not.
+TEST(OptimizerNadam, AMomentumThatHasDecayedIsBeta1) {
+  const Context context = make_context();
+  for (const double beta2 : {0.999, 0.5}) {
+    for (const double beta1 : {0.9, 0.4}) {
+      gsc_optimizer_options options = optimizer_options(GSC_NADAM);
+      options.momentum_decay = 1000.0;
+      options.beta1 = beta1;
+      options.beta2 = beta2;
+      options.lr = 0.01;
+      Trainer trainer(context, {.options = options, .counts = {1}, .param_dtype = GSC_FP64, .grad_dtypes = {GSC_FP64}});
+      trainer.params()[0].set(0, 0.0);
+      trainer.fill_grads(2.0);
+      double p = 0.0;
+      for (int t = 1; t <= 30; ++t) {
+        const double product = std::pow(beta1, t), moment = 1.0 - product;
+        p -= options.lr * ((1.0 - beta1) / (1.0 - product) + beta1 * moment / (1.0 - product * beta1));
+        ASSERT_GSC_OK(gsc_optimizer_step(trainer, nullptr));
+        ASSERT_NEAR(trainer.params()[0].get(0), p, 1e-6 * t * options.lr) << t << ' ' << beta1 << ' ' << beta2;
+      }
+    }
+  }
+}
+
 TEST(OptimizerNull, OptionsMeanAdamW) {
   const Context context = make_context();
   std::vector<Buffer> params = make_buffers(GSC_FP32, {4}), grads = make_buffers(GSC_FP32, {4});

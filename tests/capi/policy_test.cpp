@@ -118,6 +118,21 @@ TEST(PolicyFloor, ErrorFillsTheReport) {
   EXPECT_FALSE(policy.at_floor());
 }
 
+/// Of which a clean step ends the row, in the report and in the state.
+TEST(PolicySkips, AreCountedInARow) {
+  Policy policy(scaler_options(1024.0f));
+  const char pattern[] = "x.xx..xxx.x";
+  int32_t row = 0, skipped = 0;
+  for (const char *at = pattern; *at != '\0'; ++at) {
+    policy.update(*at == 'x');
+    row = *at == 'x' ? row + 1 : 0;
+    skipped += *at == 'x' ? 1 : 0;
+    EXPECT_EQ(policy.report().consecutive_skips, row) << at;
+    EXPECT_EQ(state_of(policy).consecutive_skips, row) << at;
+    EXPECT_EQ(policy.report().skipped, skipped) << at;
+  }
+}
+
 /// A scale that an overflow has brought to 0 cannot be lowered: that is the floor where none was set.
 TEST(PolicyFloor, IsZeroWithoutAnother) {
   gsc_scaler_options options = scaler_options(4.0f);
@@ -133,6 +148,93 @@ TEST(PolicyFloor, IsZeroWithoutAnother) {
     EXPECT_EQ(state_of(policy).skips_at_floor, updates_at_zero) << i;
   }
   EXPECT_GE(updates_at_zero, 3);
+}
+
+bool has_underflowed(gsc_scaler *scaler, const gsc_tensor_list *grads = nullptr) {
+  auto report = with_size<gsc_report>();
+  EXPECT_GSC_OK(gsc_scaler_read_report_async(scaler, grads, &report, nullptr));
+  EXPECT_EQ(report.flags, report_of(scaler, grads).flags);
+  return (report.flags & GSC_REPORT_SCALE_UNDERFLOW) != 0;
+}
+
+/// A scale that has no inverse in fp32 skips every step, so nobody may get there without a word: by updates, by a first
+/// scale, by gsc_scaler_set_scale and by a restored state, reported for as long as it lasts and logged once each time.
+TEST(PolicyUnderflow, IsReportedAndLoggedOnce) {
+  const Context context = make_context();
+  Log log;
+  ASSERT_GSC_OK(gsc_context_set_log(context, count_warnings, &log));
+  Buffer grad(GSC_FP32, 1), fine(GSC_FP32, 1);
+  const gsc_tensor tensors[] = {fine.tensor(), grad.tensor()};
+  const char *const names[] = {"embedding", "head"};
+  gsc_tensor_list *made = nullptr;
+  ASSERT_GSC_OK(gsc_tensor_list_create(context, tensors, 2, names, &made));
+  const List list(made);
+  const Scaler scaler = make_scaler(context, 1.0f);
+  const auto update = [&] {
+    EXPECT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_update(scaler, nullptr));
+  };
+  grad.set(0, kNan);
+  for (int i = 1; i <= 400; ++i) {
+    update();
+    const bool is_lost = !(1.0 / double{scale_of(scaler)} <= double{FLT_MAX});
+    ASSERT_EQ(is_lost, i >= 128) << "1 / 2^-128 is inf";
+    ASSERT_EQ(has_underflowed(scaler), is_lost) << i;
+    ASSERT_EQ(has_underflowed(scaler, list), is_lost) << i;
+    ASSERT_EQ(log.warnings, is_lost ? 1 : 0) << i;
+  }
+  EXPECT_NE(log.last.find("too small to divide by"), std::string::npos) << log.last;
+  EXPECT_NE(log.last.find("tensor 1 (\"head\")"), std::string::npos) << log.last;
+  grad.set(0, 1.0);
+  update();
+  EXPECT_EQ(report_of(scaler).flags, uint32_t{GSC_REPORT_OVERFLOW | GSC_REPORT_SCALE_UNDERFLOW})
+      << "good gradients, too";
+  EXPECT_EQ(log.warnings, 1);
+
+  ASSERT_GSC_OK(gsc_scaler_set_scale(scaler, 0x1p-127f, nullptr));
+  EXPECT_FALSE(has_underflowed(scaler));
+  EXPECT_EQ(log.warnings, 1);
+  grad.set(0, kInf);
+  for (int i = 0; i < 3; ++i) update();
+  EXPECT_TRUE(has_underflowed(scaler));
+  EXPECT_EQ(log.warnings, 2) << "and once again after it was mended";
+
+  gsc_scaler_state state = state_of(scaler);
+  for (const float lost : {0.0f, 0x1p-128f}) {
+    state.scale = 8.0f;
+    ASSERT_GSC_OK(gsc_scaler_set_state(scaler, &state, nullptr));
+    EXPECT_FALSE(has_underflowed(scaler));
+    log.warnings = 0;
+    if (lost > 0.0f) {
+      ASSERT_GSC_OK(gsc_scaler_set_scale(scaler, lost, nullptr));
+      EXPECT_EQ(log.warnings, 1);
+    }
+    state.scale = lost;
+    ASSERT_GSC_OK(gsc_scaler_set_state(scaler, &state, nullptr));
+    update();
+    EXPECT_TRUE(has_underflowed(scaler));
+    EXPECT_EQ(log.warnings, 1) << lost;
+  }
+  log.warnings = 0;
+  EXPECT_TRUE(has_underflowed(make_scaler(context, 1e-40f)));
+  EXPECT_EQ(log.warnings, 1);
+}
+
+/// Scales that can be divided by, however odd, and no scale at all.
+TEST(PolicyUnderflow, IsNoOtherScale) {
+  const Context context = make_context();
+  Log log;
+  ASSERT_GSC_OK(gsc_context_set_log(context, count_warnings, &log));
+  for (const float scale : {0x1p-127f, 1.0f, FLT_MAX}) EXPECT_FALSE(has_underflowed(make_scaler(context, scale)));
+  gsc_scaler_options options = disabled_options();
+  options.init_scale = 1e-40f;
+  EXPECT_FALSE(has_underflowed(make_scaler(context, options)));
+  const Scaler scaler = make_scaler(context, 1.0f);
+  gsc_scaler_state state = state_of(scaler);
+  state.scale = INFINITY;
+  ASSERT_GSC_OK(gsc_scaler_set_state(scaler, &state, nullptr));
+  EXPECT_FALSE(has_underflowed(scaler));
+  EXPECT_EQ(log.warnings, 0);
 }
 
 /// So are scales whose product rounds to themselves: inf, and subnormals next to 0.

@@ -3,68 +3,15 @@
 // Steps in slices: the bits, counts and gradients of one call for any budget, also from several threads at once, over
 // skipped steps; which calls are refused in between; and what a cancelled step leaves. ThreadSanitizer runs this too.
 #include <atomic>
+#include <numeric>
 
-#include "tests/support/trainer.h"
+#include "tests/capi/slices_harness.h"
 
 namespace gsc_test {
 namespace {
 
-struct Case {
-  const char *name;
-  int32_t kind;
-  uint32_t flags = 0;
-  int32_t param_dtype = GSC_FP32;
-  std::vector<int32_t> grad_dtypes = {GSC_FP16, GSC_FP32};
-  int32_t copy_dtype = GSC_BF16;
-  int32_t state_format = GSC_STATE_FULL;
-  int32_t master_format = GSC_MASTER_NONE;
-  bool absent = false;
-  bool enabled = true;
-};
-void PrintTo(const Case &c, std::ostream *stream) { *stream << c.name; }
-
-/// Several chunks in two tensors, one without elements, and a row of small ones.
-const std::vector<int64_t> kCounts = {70000, 3, 0, 40000, 64, 64, 64, 1000};
-
-struct Training {
-  Training(const Context &context, const Case &c)
-      : trainer(context, {.options = options_of(c),
-                          .counts = kCounts,
-                          .param_dtype = c.param_dtype,
-                          .grad_dtypes = c.grad_dtypes,
-                          .copy_dtype = c.copy_dtype}) {
-    gsc_scaler_options policy = scaler_options(64.0F, 2);
-    policy.enabled = c.enabled ? 1 : 0;
-    scaler = make_scaler(context, policy);
-    gsc_optimizer_options group = options_of(c);
-    group.lr = 0.03;
-    trainer.add_group(3, 2, group);
-  }
-  static gsc_optimizer_options options_of(const Case &c) {
-    gsc_optimizer_options options = optimizer_options(c.kind);
-    options.flags = c.flags;
-    options.lr = 0.01;
-    options.weight_decay = 0.1;
-    options.state_format = c.state_format;
-    options.master_format = c.master_format;
-    options.seed = 7;
-    if (c.flags != 0) options.ema_decay = 0.9;
-    return options;
-  }
-  gsc_status slice(int64_t max_bytes, int64_t *left) const {
-    return gsc_scaler_step_slice(scaler, trainer, max_bytes, left, nullptr);
-  }
-  void expect_same(Training &other) {
-    ASSERT_EQ(images_of(trainer.params()), images_of(other.trainer.params()));
-    ASSERT_EQ(images_of(trainer.grads()), images_of(other.trainer.grads()));
-    ASSERT_EQ(images_of(trainer.copies()), images_of(other.trainer.copies()));
-    ASSERT_EQ(saved_image(trainer), saved_image(other.trainer));
-    ASSERT_EQ(scale_of(scaler), scale_of(other.scaler));
-    ASSERT_TRUE(trainer.guards_intact());
-  }
-  Trainer trainer;
-  Scaler scaler;
-};
+using Case = SliceCase;
+const std::vector<int64_t> &kCounts = kSliceCounts;
 
 /// Trains twins for a few steps, the one in single calls and the other by `step`, and expects the same.
 void train(const Context &context, const Case &c, const std::function<void(const Training &)> &step) {
@@ -120,6 +67,33 @@ TEST(StepSlice, ReturnsTheBytesOfWholeElements) {
     const int64_t before = left;
     ASSERT_GSC_OK(training.slice(1, &left));
     ASSERT_TRUE((before - left) % 28 == 0 || (before - left) % 30 == 0) << before << " - " << left;
+  }
+}
+
+/// What check_range has read is not read again, and so not left.
+TEST(StepSlice, LeavesOutWhatWasCheckedBefore) {
+  const int64_t sweep = (70000 + 0 + 64 + 64) * 28 + (3 + 40000 + 64 + 1000) * 30;
+  const int64_t check[] = {70000 * 2, 3 * 4, 0, 40000 * 4, 64 * 2, 64 * 4, 64 * 2, 1000 * 4};
+  const int64_t whole = std::accumulate(std::begin(check), std::end(check), int64_t{0});
+  for (int64_t first = 0; first < 8; ++first) {
+    for (int64_t last = first; last <= 8; ++last) {
+      SCOPED_TRACE(text(first, " to ", last));
+      const Training training(make_context(1), {.name = "", .kind = GSC_ADAMW});
+      ASSERT_GSC_OK(
+          gsc_scaler_check_range(training.scaler, training.trainer.grad_list(), first, last - first, nullptr));
+      int64_t left = 0;
+      ASSERT_GSC_OK(training.slice(1, &left));
+      const int64_t unchecked = whole - std::accumulate(check + first, check + last, int64_t{0});
+      if (unchecked == 0) {
+        EXPECT_EQ(left, sweep - 16384 * 28);
+        continue;
+      }
+      // The slice was the first chunk that was left; tensor 2 has none.
+      int64_t t = 0;
+      while (check[t] == 0 || (t >= first && t < last)) ++t;
+      const int64_t chunk = t == 0 ? 16384 * 2 : (t == 3 ? 16384 * 4 : check[t]);
+      EXPECT_EQ(left, unchecked - chunk + sweep);
+    }
   }
 }
 
@@ -184,37 +158,7 @@ TEST_P(Slices, AStepTakesTheRest) {
   });
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> result = {
-      {"zero_grads", GSC_ADAMW, GSC_OPTIMIZER_ZERO_GRADS},
-      {"write_grads", GSC_LAMB, GSC_OPTIMIZER_WRITE_GRADS},
-      {"fp64", GSC_LAMB, 0, GSC_FP64, {GSC_FP32, GSC_FP64}},
-      {.name = "bits16_stochastic",
-       .kind = GSC_ADAMW,
-       .param_dtype = GSC_BF16,
-       .grad_dtypes = {GSC_BF16},
-       .copy_dtype = 0,
-       .state_format = GSC_STATE_BITS16,
-       .master_format = GSC_MASTER_STOCHASTIC},
-      {.name = "bits8_split",
-       .kind = GSC_LAMB,
-       .param_dtype = GSC_BF16,
-       .grad_dtypes = {GSC_BF16},
-       .copy_dtype = 0,
-       .state_format = GSC_STATE_BITS8,
-       .master_format = GSC_MASTER_SPLIT16},
-      {.name = "absent",
-       .kind = GSC_ADAMW,
-       .flags = GSC_OPTIMIZER_COUNT_UNCHANGED,
-       .grad_dtypes = {GSC_FP16},
-       .copy_dtype = 0,
-       .absent = true},
-      {.name = "absent_lamb", .kind = GSC_LAMB, .grad_dtypes = {GSC_FP16}, .copy_dtype = 0, .absent = true},
-      {.name = "disabled", .kind = GSC_ADAMW, .grad_dtypes = {GSC_FP32}, .copy_dtype = 0, .enabled = false}};
-  for (const int32_t kind : optimizer_kinds()) result.push_back({"kind", kind});
-  return result;
-}
-INSTANTIATE_TEST_SUITE_P(All, Slices, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(All, Slices, testing::ValuesIn(slice_cases()),
                          [](const auto &info) { return text(info.param.name, info.param.kind, '_', info.index); });
 
 const Case kAdamw = {"adamw", GSC_ADAMW};

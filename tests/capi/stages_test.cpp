@@ -285,6 +285,56 @@ TEST_F(Stages, AfterTheScalerIsDestroyed) {
   EXPECT_GSC_OK(check());
 }
 
+/// The step, at the scale of its gradients, and then the update: as the only list of the iteration, and as one of two.
+TEST(StepAndUpdate, StepsBeforeItUpdates) {
+  const Context context = make_context();
+  for (const bool is_alone : {true, false}) {
+    SCOPED_TRACE(is_alone);
+    Trainer first(context, {.options = sgd_options(), .counts = {3}}),
+        second(context, {.options = sgd_options(), .counts = {3}});
+    for (Trainer *t : {&first, &second}) {
+      t->params()[0].fill(0.0);
+      t->fill_grads(8.0);
+    }
+    const Scaler scaler = make_scaler(context, scaler_options(8.0f, 1));
+    if (!is_alone) {
+      ASSERT_GSC_OK(gsc_scaler_step(scaler, second, nullptr));
+    }
+    ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, first, nullptr));
+    for (Trainer *t : {&first, &second}) {
+      const double moved = t == &first || !is_alone ? -1.0 : 0.0;
+      for (const double p : t->params()[0].values()) EXPECT_EQ(p, moved);
+    }
+    EXPECT_EQ(scale_of(scaler), 16.0f);
+    EXPECT_EQ(report_of(scaler).updates, 1);
+    EXPECT_BAD_STATE(gsc_scaler_update(scaler, nullptr), "no list was checked") << "the iteration has ended";
+    ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, first, nullptr));
+    for (const double p : first.params()[0].values()) EXPECT_EQ(p, -1.5);
+  }
+}
+
+/// Which is a step that checks nothing, and no update of anything.
+TEST(StepAndUpdate, OfADisabledScalerIsAStep) {
+  const Context context = make_context();
+  Trainer trainer(context, {.options = sgd_options(), .counts = {3}});
+  trainer.params()[0].fill(0.0);
+  trainer.fill_grads(8.0);
+  trainer.grads()[0].set(1, kInf);
+  const Scaler disabled = make_scaler(context, disabled_options());
+  for (int i = 1; i <= 3; ++i) {
+    ASSERT_GSC_OK(gsc_scaler_step_and_update(disabled, trainer, nullptr));
+    EXPECT_EQ(trainer.params()[0].get(0), -8.0 * i);
+    EXPECT_EQ(trainer.params()[0].get(1), -kInf);
+    EXPECT_EQ(applied_steps(trainer), i);
+    EXPECT_EQ(skipped_steps(trainer), 0);
+    EXPECT_EQ(scale_of(disabled), 1.0f);
+    EXPECT_EQ(report_of(disabled).updates, 0);
+    EXPECT_EQ(report_of(disabled).flags, 0u);
+  }
+  const Scaler scaler = make_scaler(context, 8.0f);
+  EXPECT_GSC_OK(gsc_scaler_check(scaler, trainer.grad_list(), nullptr)) << "the list is free";
+}
+
 TEST(DisabledScaler, ACheckLeavesTheListAlone) {
   const Context context = make_context();
   const Scaler disabled = make_scaler(context, disabled_options()), scaler = make_scaler(context, 4.0f);

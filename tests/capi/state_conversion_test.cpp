@@ -236,6 +236,14 @@ TEST_F(StateConversion, WhatDoesNotFitIsRefusedByName) {
   refused(full, nullptr, remainders, "weights");
   refused(full, &few.tensor, remainders, "weights[0]");
   refused(remainders, &full.tensor, full, "weights[0]");
+  // All that it takes, and nothing else, is named to whoever gives another.
+  Stored unknown(GSC_FP32, 64);
+  unknown.tensor.dtype = 99;
+  for (const gsc_status status : {convert(context, unknown, nullptr, full), convert(context, full, nullptr, unknown)}) {
+    EXPECT_INVALID(status, "[0].dtype is 99; it must be",
+                   "GSC_BF16, GSC_FP32, GSC_FP8_E4M3, GSC_UFP8_E4M4, GSC_UFP16_E5M11, GSC_INT8, GSC_INT16, "
+                   "GSC_INT8_SOFTSIGN or GSC_UINT8_SQRT");
+  }
   Stored without(GSC_FP8_E4M3, 64);
   without.tensor.scale = nullptr;
   refused(full, nullptr, without, "dst[0].scale");

@@ -136,6 +136,8 @@ const Operation kOperations[] = {
        return check_first(w);
      }},
     {NAMED(scaler_step_slice, w.scaler, w.optimizer, INT64_MAX, w.numbers, nullptr)},
+    {"scaler_step_slice_checked", CALL(gsc_scaler_step_slice(w.scaler, w.optimizer, INT64_MAX, w.numbers, nullptr)),
+     check},
     {"scaler_step_and_update", step_and_update},
     {"scaler_step_and_update_with_overflow", step_and_update, overflow},
     {"scaler_update", update, step},

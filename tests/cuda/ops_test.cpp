@@ -218,6 +218,33 @@ TEST(DeviceConversion, IsTheCpus) {
   set_order(0);
 }
 
+/// Memory of a tensor is its scales too: where they are not the device's, the tensor is named by its own index.
+TEST(DeviceScales, OfHostMemoryAreRefused) {
+  SKIP_WITHOUT_DEVICE();
+  const Contexts contexts;
+  alignas(8) static unsigned char host_scales[2];
+  const gsc_tensor of_host = GSC_TENSOR_INIT(host_scales, 1, GSC_FP16);
+  if (status_of_list(contexts.device, {of_host}) == GSC_OK) {
+    GTEST_SKIP() << "the device reads host memory";
+  }
+  DeviceBytes data(256), scales(64), full(1024);
+  std::vector<gsc_tensor> codes, values;
+  for (int i = 0; i < 2; ++i) {
+    gsc_tensor t = GSC_TENSOR_INIT(data.data() + 64 * i, 64, GSC_FP8_E4M3);
+    t.scale = i == 0 ? scales.data() : reinterpret_cast<decltype(scales.data())>(host_scales);
+    t.scale_dtype = GSC_FP8_E8M0;
+    t.scale_block_rows = 1;
+    t.scale_block_columns = 32;
+    codes.push_back(t);
+    values.push_back(GSC_TENSOR_INIT(full.data() + 256 * i, 64, GSC_FP32));
+  }
+  EXPECT_INVALID(status_of_list(contexts.device, codes), "tensors[1]", "host memory");
+  EXPECT_INVALID(gsc_ops_convert_state(contexts.device, values.data(), nullptr, codes.data(), 2, nullptr), "dst[1]",
+                 "host memory");
+  EXPECT_INVALID(gsc_ops_convert_state(contexts.device, codes.data(), nullptr, values.data(), 2, nullptr), "src[1]",
+                 "host memory");
+}
+
 TEST(DeviceUpdateScale, IsTheCpus) {
   SKIP_WITHOUT_DEVICE();
   const Contexts contexts;

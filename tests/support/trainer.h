@@ -54,10 +54,13 @@ class Trainer {
   std::vector<Buffer> &params() { return params_; }
   std::vector<Buffer> &grads() { return grads_; }
   std::vector<Buffer> &copies() { return copies_; }
+  gsc_tensor_list *param_list() const { return param_list_.get(); }
   gsc_tensor_list *grad_list() const { return grad_list_.get(); }
+  gsc_tensor_list *copy_list() const { return copy_list_.get(); }
   gsc_optimizer *get() const { return optimizer_.get(); }
   operator gsc_optimizer *() const { return get(); }
   const Optimizer &optimizer() const { return optimizer_; }
+  void destroy_optimizer() { optimizer_ = nullptr; }
 
   void add_group(int64_t first, int64_t count, const gsc_optimizer_options &options) {
     int32_t group = -1;
