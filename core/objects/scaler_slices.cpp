@@ -92,11 +92,12 @@ int64_t Scaler::step_slice(Optimizer &optimizer, int64_t max_bytes, gsc_stream s
   const Held held_scaler(*this, slicers_, "scaler");
   const Held held_optimizer(optimizer, s.callers, "optimizer");
   const Held held_grads(grads, s.callers_of_grads, "optimizer");
-  run_slices(optimizer, max_bytes, CallStream(grads.context()->backend(), stream), lock);
+  CallStream call(*grads.context(), stream);
+  run_slices(optimizer, max_bytes, call, lock);
   return s.left.load(std::memory_order_relaxed);
 }
 
-void Scaler::run_slices(Optimizer &optimizer, int64_t max_bytes, const CallStream &call, SliceLock &lock) {
+void Scaler::run_slices(Optimizer &optimizer, int64_t max_bytes, CallStream &call, SliceLock &lock) {
   StepSlices &s = optimizer.slices;
   TensorList &grads = optimizer.grads();
   if (grads.owner() == id_ && s.id != 0 && grads.iteration.slices() == s.id) {
@@ -133,7 +134,7 @@ void Scaler::take_back(Optimizer &optimizer, const F &forget_check) {
   s.left = 0;
 }
 
-void Scaler::continue_slices(Optimizer &optimizer, int64_t max_bytes, const CallStream &call, SliceLock &lock) {
+void Scaler::continue_slices(Optimizer &optimizer, int64_t max_bytes, CallStream &call, SliceLock &lock) {
   StepSlices &s = optimizer.slices;
   const int64_t chunks = optimizer.grads().plan().chunk_count();
   for (int64_t budget = max_bytes; s.phase != Part::kNone;) {
@@ -153,7 +154,7 @@ void Scaler::continue_slices(Optimizer &optimizer, int64_t max_bytes, const Call
   }
 }
 
-void Scaler::begin_slices(Optimizer &optimizer, const CallStream &call) {
+void Scaler::begin_slices(Optimizer &optimizer, CallStream &call) {
   begin_step(optimizer, call);
   optimizer.prepare_step();
   StepSlices &s = optimizer.slices;
@@ -163,7 +164,7 @@ void Scaler::begin_slices(Optimizer &optimizer, const CallStream &call) {
   if (checks && call.is_done_on_return() && it.tensors_checked() == 0) {
     CheckJob job = check_job(grads);
     job.begin = true;
-    call.backend.check(job, call.stream);
+    call.backend.check(job, call.stream());
   }
   s.id = new_id();
   s.phase = checks ? Part::kCheck : Part::kPrepare;
@@ -175,7 +176,7 @@ void Scaler::begin_slices(Optimizer &optimizer, const CallStream &call) {
   it.begin_slices(s.id);
 }
 
-void Scaler::run_range(Optimizer &optimizer, int64_t first, int64_t last, const CallStream &call, SliceLock &lock) {
+void Scaler::run_range(Optimizer &optimizer, int64_t first, int64_t last, CallStream &call, SliceLock &lock) {
   StepSlices &s = optimizer.slices;
   if (!call.is_done_on_return()) {
     // In order on the device, so the last range can end the phase.
@@ -198,7 +199,7 @@ void Scaler::run_range(Optimizer &optimizer, int64_t first, int64_t last, const 
   --s.running;
 }
 
-void Scaler::run_chunks(Optimizer &optimizer, int64_t first, int64_t last, const CallStream &call) {
+void Scaler::run_chunks(Optimizer &optimizer, int64_t first, int64_t last, CallStream &call) {
   const StepSlices &s = optimizer.slices;
   TensorList &grads = optimizer.grads();
   if (s.phase == Part::kCheck) {
@@ -208,7 +209,7 @@ void Scaler::run_chunks(Optimizer &optimizer, int64_t first, int64_t last, const
     job.begin = !call.is_done_on_return() && first == 0 && grads.iteration.tensors_checked() == 0;
     job.finish = s.is_closed;
     grads.other_context.read.precede(call);
-    call.backend.check(job, call.stream);
+    call.backend.check(job, call.stream());
   } else {
     StepPart work{first, last, false, false, false, false, false};
     work.moments = s.phase == Part::kMoments;
@@ -219,7 +220,7 @@ void Scaler::run_chunks(Optimizer &optimizer, int64_t first, int64_t last, const
   if (!call.is_done_on_return()) leave(grads, call);  // on the CPU other threads are at work on the list
 }
 
-void Scaler::end_phase(Optimizer &optimizer, const CallStream &call) {
+void Scaler::end_phase(Optimizer &optimizer, CallStream &call) {
   StepSlices &s = optimizer.slices;
   TensorList &grads = optimizer.grads();
   Iteration &it = grads.iteration;
@@ -248,7 +249,7 @@ void Scaler::end_phase(Optimizer &optimizer, const CallStream &call) {
   s.left = 0;
 }
 
-void Scaler::begin_sweeps(Optimizer &optimizer, const CallStream &call) {
+void Scaler::begin_sweeps(Optimizer &optimizer, CallStream &call) {
   StepSlices &s = optimizer.slices;
   TensorList &grads = optimizer.grads();
   if (enabled() || grads.iteration.is_norm_pending()) complete(grads, call);

@@ -15,10 +15,10 @@ static_assert(sizeof(HistoryEntry) == sizeof(gsc_history_entry) &&
               offsetof(HistoryEntry, nonfinite_count) == offsetof(gsc_history_entry, nonfinite_count) &&
               offsetof(HistoryEntry, overflow) == offsetof(gsc_history_entry, overflow));
 
-ScalerRecord Scaler::read_record(const CallStream &call) const {
+ScalerRecord Scaler::read_record(CallStream &call) const {
   order_.precede(call);
   ScalerRecord r;
-  call.backend.read_sync(&r, record(), sizeof r, call.stream);
+  call.backend.read_sync(&r, record(), sizeof r, call.stream());
   return r;
 }
 
@@ -34,10 +34,10 @@ void Scaler::require_checked(const TensorList *grads) const {
 }
 
 float Scaler::get_scale(gsc_stream stream) const {
-  const CallStream call(context_->backend(), stream);
+  CallStream call(*context_, stream);
   order_.precede(call);
   float scale = 1.0F;
-  call.backend.read_sync(&scale, &record()->state.scale, sizeof scale, stream);
+  call.backend.read_sync(&scale, &record()->state.scale, sizeof scale, call.stream());
   return scale;
 }
 
@@ -52,10 +52,10 @@ void Scaler::log_floor(const gsc_report &report) const {
 
 bool Scaler::get_report_sync(const TensorList *grads, gsc_report *out, gsc_stream stream) {
   require_checked(grads);
-  const CallStream call(context_->backend(), stream);
+  CallStream call(*context_, stream);
   const ScalerRecord scaler = read_record(call);
   ListRecord list;
-  if (grads != nullptr) call.backend.read_sync(&list, record_here(*grads, call), sizeof list, stream);
+  if (grads != nullptr) call.backend.read_sync(&list, record_here(*grads, call), sizeof list, call.stream());
   pack_report(scaler, grads != nullptr ? &list : nullptr, *out);
   const bool is_error = options_.floor_action == GSC_FLOOR_ERROR && (out->flags & GSC_REPORT_AT_FLOOR) != 0;
   if (!context_->backend().host_visible()) log_floor(*out);  // last: the callback may use and destroy objects
@@ -64,12 +64,12 @@ bool Scaler::get_report_sync(const TensorList *grads, gsc_report *out, gsc_strea
 
 void Scaler::read_report_async(const TensorList *grads, gsc_report *out, gsc_stream stream) {
   require_checked(grads);
-  const CallStream call(context_->backend(), stream);
-  order_.precede(call);
+  CallStream call(*context_, stream);
+  order_.use(call);
+  if (grads != nullptr) order_of_record(*grads).use(call);
   const ListRecord *list = grads != nullptr ? record_here(*grads, call) : nullptr;
-  call.backend.record({.kind = RecordJob::Kind::kReport, .seen = list, .scaler = record(), .out = out}, stream);
-  if (grads != nullptr) release_record(*grads, call);
-  order_.mark(call);
+  call.backend.record({.kind = RecordJob::Kind::kReport, .seen = list, .scaler = record(), .out = out}, call.stream());
+  call.mark();
 }
 
 int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_stream stream) {
@@ -79,7 +79,8 @@ int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_strea
   if (capacity > 0 && out == nullptr) {
     refuse("out_entries", "is NULL but capacity is %lld", static_cast<long long>(capacity));
   }
-  const ScalerRecord r = read_record(CallStream(context_->backend(), stream));
+  CallStream call(*context_, stream);
+  const ScalerRecord r = read_record(call);
   const int64_t held = std::min(r.state.updates - r.history_begin, r.history_capacity);
   if (capacity == 0) return held;
   const int64_t count = std::min(held, capacity);
@@ -88,7 +89,7 @@ int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_strea
     for (int64_t done = 0; done < count;) {  // up to the end of the ring, then from its beginning
       const int64_t at = (r.state.updates - count + done) % r.history_capacity;
       const int64_t part = std::min(count - done, r.history_capacity - at);
-      backend.read_sync(to + done, r.history + at, part * int64_t{sizeof(HistoryEntry)}, stream);
+      backend.read_sync(to + done, r.history + at, part * int64_t{sizeof(HistoryEntry)}, call.stream());
       done += part;
     }
   };
@@ -121,7 +122,8 @@ void Scaler::device_state(const TensorList *grads, gsc_device_state *out) const 
 
 void Scaler::get_state(gsc_scaler_state *out, gsc_stream stream) const {
   if (!enabled()) fail(GSC_ERROR_BAD_STATE, "scaler", "is disabled and has no state");
-  const ScalerRecord r = read_record(CallStream(context_->backend(), stream));
+  CallStream call(*context_, stream);
+  const ScalerRecord r = read_record(call);
   gsc_scaler_state s{};
   s.struct_size = sizeof s;
   s.format = GSC_SCALER_STATE_FORMAT;
@@ -180,7 +182,7 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
            state.hysteresis_tracker, options_.hysteresis);
   }
   if (!enabled()) return;
-  const CallStream call(context_->backend(), stream);
+  CallStream call(*context_, stream);
   wait_for_lists(call);
   ScalerRecord r = new_record(options);
   store_scale(r.state, state.scale);
@@ -193,10 +195,10 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
   r.state.skipped = state.skipped;
   r.state.skips_at_floor = state.skips_at_floor;
   r.history_begin = state.updates;
-  context_->backend().write(record(), &r, sizeof r, stream);
+  context_->backend().write(record(), &r, sizeof r, call.stream());
   options_ = options;
   reset_lists();
-  order_.mark(call);
+  call.mark();
 }
 
 void Scaler::set_options(const gsc_scaler_options &options, gsc_stream stream) {
@@ -212,12 +214,12 @@ void Scaler::set_options(const gsc_scaler_options &options, gsc_stream stream) {
     refuse(kOptions.field("history_capacity"), "is %d, but the scaler was created with %d", options.history_capacity,
            options_.history_capacity);
   }
-  const CallStream call(context_->backend(), stream);
+  CallStream call(*context_, stream);
   wait_for_lists(call);
   context_->backend().record({.kind = RecordJob::Kind::kSetPolicy, .scaler = record(), .policy = make_policy(options)},
-                             stream);
+                             call.stream());
   options_ = options;
-  order_.mark(call);
+  call.mark();
 }
 
 }  // namespace gsc

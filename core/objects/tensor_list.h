@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 
 #include "core/base/error.h"
 #include "core/device/names.h"
@@ -71,9 +70,8 @@ class TensorList final : public Object {
   uint64_t owner();
   /// Called when scaler `id` is destroyed, maybe by a finalizer, while other threads use the list.
   void abandon(uint64_t id) noexcept { abandoned_by_.store(id, std::memory_order_release); }
-  /// Order the calls that use the list, also those of optimizers.
-  void precede(const CallStream &call) const;
-  void mark(const CallStream &call) const;
+  /// Of the calls that use the list, also those of optimizers.
+  StreamOrder &order() const { return order_; }
 
   Iteration iteration;
   uint64_t checked_by = 0;     ///< id of the scaler that wrote the record; 0: none yet
@@ -103,7 +101,6 @@ class TensorList final : public Object {
   Vec<gsc_tensor> moved_;
   Vec<void *> addresses_;
   OverlapCheck overlap_;
-  mutable std::mutex order_mutex_;  ///< any thread may destroy a scaler that had the list
   mutable StreamOrder order_;
   std::atomic<uint64_t> abandoned_by_{0};
 };
