@@ -23,22 +23,54 @@ Context make_pooled_context(cudaMemPool_t pool, int device = 0) {
   return make_context(options);
 }
 
-/// Takes what memory of the pool there is and writes to it, on a stream that waits for no other, as the host does next.
-void take_and_fill(cudaMemPool_t pool, int device = 0) {
-  const OnDevice current(device);
-  const DeviceStream stream(device);
-  std::vector<void *> taken;
-  for (int i = 0; i < 200; ++i) {
-    ASSERT_EQ(cudaMallocFromPoolAsync(&taken.emplace_back(), 4096, pool, stream), cudaSuccess);
-    ASSERT_EQ(cudaMemsetAsync(taken.back(), 0x7f, 4096, stream), cudaSuccess);
+/// What the host allocates next, written on a stream that waits for no other.
+class Taken {
+ public:
+  explicit Taken(cudaMemPool_t pool, int device = 0) : current_(device), stream_(device) {
+    for (const size_t bytes : {64, 256, 4096}) {
+      for (int i = 0; i < 100; ++i) {
+        void *memory = nullptr;
+        EXPECT_EQ(cudaMallocFromPoolAsync(&memory, bytes, pool, stream_), cudaSuccess);
+        EXPECT_EQ(cudaMemsetAsync(memory, kMine, bytes, stream_), cudaSuccess);
+        all_.emplace_back(memory, bytes);
+      }
+    }
+    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
   }
-  stream.wait();
-  for (void *memory : taken) ASSERT_EQ(cudaFreeAsync(memory, stream), cudaSuccess);
-  stream.wait();
-}
+  Taken &operator=(Taken &&) = delete;
+  /// Once all work is done.
+  ~Taken() {
+    for (const auto &[memory, bytes] : all_) {
+      const std::vector<char> mine(bytes, kMine);
+      std::vector<char> found(bytes);
+      copy_to_host(found.data(), memory, static_cast<int64_t>(bytes));
+      EXPECT_EQ(found, mine) << "the library's work wrote to memory of the host";
+      EXPECT_EQ(cudaFreeAsync(memory, stream_), cudaSuccess);
+    }
+    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+  }
 
-/// Creating an object waits for the setup stream, and so for what is freed in its order.
-void make_one(const Context &context) { make_scaler(context, 1.0F); }
+ private:
+  static constexpr char kMine = 0x7f;
+  const OnDevice current_;
+  const DeviceStream stream_;
+  std::vector<std::pair<void *, size_t>> all_;
+};
+
+/// What the library allocates next. That waits for the setup stream, and so for what is freed in its order.
+class Next {
+ public:
+  explicit Next(const Context &context) : scaler_(make_scaler(context, 8.0F)) {}
+  Next &operator=(Next &&) = delete;
+  /// Once all work is done.
+  ~Next() {
+    EXPECT_EQ(scale_of(scaler_), 8.0F) << "earlier work wrote to memory of a new object";
+    EXPECT_EQ(report_of(scaler_).updates, 0);
+  }
+
+ private:
+  const Scaler scaler_;
+};
 
 struct World {
   explicit World(cudaMemPool_t pool, const gsc_optimizer_options &options)
@@ -79,7 +111,7 @@ const Way kWays[] = {
        ASSERT_GSC_OK(gsc_optimizer_get_options(w.training->optimizer, 0, &same));
        for (int i = 0; i < 2; ++i) {
          ASSERT_GSC_OK(gsc_optimizer_add_group(w.training->optimizer, 0, 0, &same, nullptr));
-         make_one(w.context);
+         make_scaler(w.context, 1.0F);  // frees what was released
        }
      }},
     {"the tensors' steps are counted from now on",
@@ -100,9 +132,12 @@ std::vector<Image> parameters_after(const Way &way, const gsc_optimizer_options 
   emulation::set_lazy_streams(late);
   EXPECT_GSC_OK(world.training->step(given));
   way.go(world, given);
-  if (world.context) make_one(world.context);
-  take_and_fill(pooled ? pool : others);
-  emulation::set_lazy_streams(false);  // the rest is done
+  {
+    std::optional<Next> next;
+    if (world.context) next.emplace(world.context);
+    const Taken taken(pooled ? pool : others);
+    emulation::set_lazy_streams(false);  // the rest is done
+  }
   std::vector<Image> images;
   for (const Twin &twin : world.training->p) {
     const std::vector<char> bytes = twin.image();
@@ -135,6 +170,37 @@ TEST(Destruction, APendingStepKeepsItsMemory) {
     }
   }
   EXPECT_EQ(emulation::bytes_in_use(), before);
+}
+
+/// Whose scaler no longer knows it, after an update.
+TEST(Destruction, AListGoesDuringItsCheck) {
+  cudaMemPool_t pool = make_pool();
+  {
+    const Context context = make_pooled_context(pool);
+    const DeviceStream stream(0);
+    Twin twin(GSC_FP32, 500);
+    Random random(6);
+    twin.fill(kOrdinary, random);
+    List list = make_list(context, {twin.device_tensor()});
+    const Scaler scaler = make_scaler(context, 1024.0F);
+    const auto iteration = [&] {
+      ASSERT_GSC_OK(gsc_scaler_check(scaler, list, stream.get()));
+      ASSERT_GSC_OK(gsc_scaler_update(scaler, stream.get()));
+    };
+    iteration();
+    const double norm = report_of(scaler).grad_norm;
+    emulation::set_lazy_streams(true);
+    iteration();
+    list.reset();
+    {
+      const Next next(context);
+      const Taken taken(pool);
+      emulation::set_lazy_streams(false);
+    }
+    EXPECT_EQ(report_of(scaler).grad_norm, norm);
+    EXPECT_EQ(report_of(scaler).updates, 2);
+  }
+  EXPECT_EQ(cudaMemPoolDestroy(pool), cudaSuccess);
 }
 
 /// CUDA forbids all use of the default stream while a stream that blocks with it is captured, and a finalizer's thread
@@ -196,28 +262,10 @@ TEST_F(PooledDevices, AListGoesAfterItsReportWasRead) {
   emulation::set_lazy_streams(true);
   ASSERT_GSC_OK(gsc_scaler_read_report_async(scaler_, list_, report, here_.get()));
   list_.reset();
-  make_one(there_);
-  make_one(other_);
-  take_and_fill(pools_[1], 1);
-  take_and_fill(pools_[0]);
+  const Next next[] = {Next(there_), Next(home_)};
+  const Taken taken[] = {Taken(pools_[1], 1), Taken(pools_[0])};
   emulation::set_lazy_streams(false);
   EXPECT_EQ(report->grad_norm, norm);
-}
-
-/// Its check is pending, and the scaler no longer knows the list.
-TEST_F(PooledDevices, AListGoesDuringItsCheck) {
-  ASSERT_GSC_OK(gsc_scaler_check(scaler_, list_, at_list_.get()));
-  ASSERT_GSC_OK(gsc_scaler_update(scaler_, here_.get()));
-  const double norm = report_of(scaler_).grad_norm;
-  emulation::set_lazy_streams(true);
-  ASSERT_GSC_OK(gsc_scaler_check(scaler_, list_, at_list_.get()));
-  ASSERT_GSC_OK(gsc_scaler_update(scaler_, here_.get()));
-  list_.reset();
-  make_one(there_);
-  take_and_fill(pools_[1], 1);
-  emulation::set_lazy_streams(false);
-  EXPECT_EQ(report_of(scaler_).grad_norm, norm);
-  EXPECT_EQ(report_of(scaler_).updates, 2);
 }
 
 /// Its copy of the scale is replaced while a check reads it.
@@ -235,10 +283,8 @@ TEST_F(PooledDevices, AListGoesToAnotherScaler) {
             cudaSuccess);
   ASSERT_GSC_OK(gsc_scaler_discard(scaler_, nullptr));
   ASSERT_GSC_OK(gsc_scaler_check(second, list_, at_list_.get()));
-  make_one(there_);
-  make_one(home_);
-  take_and_fill(pools_[1], 1);
-  take_and_fill(pools_[0]);
+  const Next next[] = {Next(there_), Next(home_)};
+  const Taken taken[] = {Taken(pools_[1], 1), Taken(pools_[0])};
   emulation::set_lazy_streams(false);
   double got = 0.0;
   copy_to_host(&got, copy.data(), sizeof got);
@@ -277,7 +323,7 @@ TEST(Destruction, AFailedLoadKeepsItsStagedState) {
           gsc_optimizer_load_sync(coded.optimizer, saved.data(), std::ssize(saved), stream.get());
       const bool has_failed = emulation::failed_call() != nullptr;
       emulation::fail_call(-1);
-      take_and_fill(pool);
+      const Taken taken(pool);
       emulation::set_lazy_streams(false);
       EXPECT_EQ(bytes(), expected);
       if (!has_failed) {
