@@ -249,7 +249,8 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
         write_stored(backend, list.at(i), in + position, call.stream());
       } else {
         backend.write_sync(staged.as<char>(), in + position, stored_bytes(from, t.count), call.stream());
-        backend.convert({array_of_stored(from, staged.as<char>(), t.count), {}, array_of(list.at(i)), t.count}, call.stream());
+        backend.convert({array_of_stored(from, staged.as<char>(), t.count), {}, array_of(list.at(i)), t.count},
+                        call.stream());
       }
       position += stored_bytes(from, t.count);
     }

@@ -243,8 +243,7 @@ void Optimizer::set_steps(int64_t applied, int64_t skipped, gsc_stream stream) {
   write_counts(record_.as<OptimizerRecord>(), &record, sizeof record, none, call);
 }
 
-void Optimizer::write_counts(void *to, const void *counts, int64_t bytes, const Vec<int64_t> &lags,
-                             CallStream &call) {
+void Optimizer::write_counts(void *to, const void *counts, int64_t bytes, const Vec<int64_t> &lags, CallStream &call) {
   use(call);
   const bool was_half_loaded = half_loaded_;
   half_loaded_ = !lags.empty() || was_half_loaded;

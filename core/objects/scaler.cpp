@@ -329,8 +329,7 @@ void Scaler::set_scale(float scale, gsc_stream stream) {
   if (!enabled()) return;
   CallStream call(*context_, stream);
   wait_for_lists(call);
-  context_->backend().record({.kind = RecordJob::Kind::kSetScale, .scaler = record(), .scale = scale},
-                             call.stream());
+  context_->backend().record({.kind = RecordJob::Kind::kSetScale, .scaler = record(), .scale = scale}, call.stream());
   call.mark();
   reset_lists();
 }

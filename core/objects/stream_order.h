@@ -24,7 +24,7 @@ struct Event {
   EventPool *pool = nullptr;
   std::atomic<int32_t> references{0};
   std::atomic<uint64_t> recording{0};  ///< which of all that were ever made was the last of this event
-  Event *next = nullptr;  ///< of the pool's free ones
+  Event *next = nullptr;               ///< of the pool's free ones
 };
 
 class EventRef {
@@ -111,12 +111,12 @@ class CallStream {
   EventRef default_event(Context &context);
   EventPool &pool_;
   const gsc_stream stream_;
-  bool has_work_ = false;          ///< that is not marked
-  EventRef event_;                 ///< none on the default stream
-  uint64_t waited_ = 0;            ///< the recording that it waited for last
-  Ref<Context> default_context_;   ///< whose default stream `default_` marks ...
+  bool has_work_ = false;         ///< that is not marked
+  EventRef event_;                ///< none on the default stream
+  uint64_t waited_ = 0;           ///< the recording that it waited for last
+  Ref<Context> default_context_;  ///< whose default stream `default_` marks ...
   EventRef default_;
-  uint64_t default_calls_ = 0;     ///< ... after so many calls
+  uint64_t default_calls_ = 0;  ///< ... after so many calls
   int use_count_ = 0;
   StreamOrder *uses_[kMostUses];
 };

@@ -319,8 +319,7 @@ TEST(Destruction, AFailedLoadKeepsItsStagedState) {
       const DeviceStream stream(0);
       emulation::set_lazy_streams(true);
       emulation::fail_call(failing);
-      const gsc_status status =
-          gsc_optimizer_load_sync(coded.optimizer, saved.data(), std::ssize(saved), stream.get());
+      const gsc_status status = gsc_optimizer_load_sync(coded.optimizer, saved.data(), std::ssize(saved), stream.get());
       const bool has_failed = emulation::failed_call() != nullptr;
       emulation::fail_call(-1);
       const Taken taken(pool);

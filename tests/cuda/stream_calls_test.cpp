@@ -108,15 +108,13 @@ gsc_status save(Objects &o) {
   o.saved = saved_image(o.optimizer);
   return GSC_OK;
 }
-std::vector<void *> addresses(gsc_tensor_list *list) {
-  return {tensor_at(list, 0).data, tensor_at(list, 1).data};
-}
+std::vector<void *> addresses(gsc_tensor_list *list) { return {tensor_at(list, 0).data, tensor_at(list, 1).data}; }
 
 #define RUN(...) [](Objects &o, gsc_stream stream) { return __VA_ARGS__; }
 // A row by the function's name, which the table of functions has without gsc_.
 #define CALL(function, ...) #function, RUN(gsc_##function(__VA_ARGS__, stream))
-#define FROM_X_TO_Y(function, ...)                                         \
-  #function, [](Objects &o, gsc_stream stream) {                           \
+#define FROM_X_TO_Y(function, ...) \
+#function, [](Objects &o, gsc_stream stream) {                           \
     const gsc_tensor from = o.x.device_tensor(), to = o.y.device_tensor(); \
     return gsc_##function(__VA_ARGS__, stream);                            \
   }
@@ -247,7 +245,8 @@ std::vector<Object> objects_of(const Call &call, size_t lists) {
   };
   std::vector<Object> result;
   if (takes("gsc_scaler *")) {
-    result.push_back({"scaler", [](Objects &o, gsc_stream stream) { return gsc_scaler_set_scale(o.scaler, 8, stream); }});
+    result.push_back(
+        {"scaler", [](Objects &o, gsc_stream stream) { return gsc_scaler_set_scale(o.scaler, 8, stream); }});
   }
   if (takes("gsc_optimizer *")) {
     result.push_back({"optimizer", RUN(gsc_optimizer_set_lr(o.optimizer, 0, 0.125, stream))});
@@ -306,7 +305,8 @@ TEST_P(StreamCalls, WaitForEarlierWorkOnEachObject) {
     ASSERT_GT(emulation::pending_work(streams.first), 0);
     ASSERT_GSC_OK(call.run(objects, streams.second));
     streams.second.wait();
-    EXPECT_EQ(emulation::pending_work(streams.first), 0) << call.name << " does not wait for work on its " << object.name;
+    EXPECT_EQ(emulation::pending_work(streams.first), 0)
+        << call.name << " does not wait for work on its " << object.name;
   });
 }
 
@@ -317,8 +317,8 @@ TEST_P(StreamCalls, AreWaitedForByLaterWorkOnEachObject) {
     ASSERT_TRUE(waits || emulation::pending_work(streams.first) > 0) << "the call does nothing";
     ASSERT_GSC_OK(object.work(objects, streams.second));
     streams.second.wait();
-    EXPECT_EQ(emulation::pending_work(streams.first), 0) << "work on its " << object.name << " does not wait for "
-                                                         << call.name;
+    EXPECT_EQ(emulation::pending_work(streams.first), 0)
+        << "work on its " << object.name << " does not wait for " << call.name;
   });
 }
 

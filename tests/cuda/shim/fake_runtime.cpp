@@ -319,9 +319,9 @@ using namespace gsc::cuda::emulation;
 
 #define CAN_FAIL() \
   if (fails(__func__)) return failure()
-#define CAN_FAIL_ON(stream)                                             \
-  CAN_FAIL();                                                           \
-  if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;        \
+#define CAN_FAIL_ON(stream)                                      \
+  CAN_FAIL();                                                    \
+  if (!is_stream(stream)) return cudaErrorInvalidResourceHandle; \
   if (is_implicit(stream)) return refusal(cudaErrorStreamCaptureImplicit)
 
 /// Whether all of these bytes belong to one allocation on a device.

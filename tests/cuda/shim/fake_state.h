@@ -26,9 +26,9 @@ inline constexpr int kMajor = 9;  ///< of the compute capability
 
 struct Allocation {
   size_t bytes;
-  int device;         ///< -1: pinned host memory
-  CUcontext context;  ///< NULL: from a pool, which belongs to none
-  bool freed = false; ///< in the order of a stream that has not got there yet
+  int device;          ///< -1: pinned host memory
+  CUcontext context;   ///< NULL: from a pool, which belongs to none
+  bool freed = false;  ///< in the order of a stream that has not got there yet
 };
 
 /// Work that has been enqueued and not done; with lazy streams only.
@@ -72,9 +72,9 @@ struct State {
   CUctx_st primary[kDevices] = {{0, 0}, {1, 0}};
   bool has_pools = true;
   bool host_page_tables = std::getenv("EMULATED_HOST_PAGE_TABLES") != nullptr;
-  int64_t mapping_distance = 0;     ///< from the address of pinned memory to its address on a device
-  unsigned long long last_capture = 0;                  ///< of the ids of captures
-  unsigned long long capturing = 0;                     ///< every stream
+  int64_t mapping_distance = 0;         ///< from the address of pinned memory to its address on a device
+  unsigned long long last_capture = 0;  ///< of the ids of captures
+  unsigned long long capturing = 0;     ///< every stream
   std::map<cudaStream_t, unsigned long long> captured;  ///< these streams
   bool capture_disturbed = false;
   int64_t allocation_count = 0, wait_count = 0, other_nodes = 0, bytes_in_use = 0, implicit_contexts = 0, calls = 0;
