@@ -262,7 +262,7 @@ TEST_F(PooledDevices, AListGoesAfterItsReportWasRead) {
   emulation::set_lazy_streams(true);
   ASSERT_GSC_OK(gsc_scaler_read_report_async(scaler_, list_, report, here_.get()));
   list_.reset();
-  const Next next[] = {Next(there_), Next(home_)};
+  const Next next(home_);
   const Taken taken[] = {Taken(pools_[1], 1), Taken(pools_[0])};
   emulation::set_lazy_streams(false);
   EXPECT_EQ(report->grad_norm, norm);
@@ -283,7 +283,7 @@ TEST_F(PooledDevices, AListGoesToAnotherScaler) {
             cudaSuccess);
   ASSERT_GSC_OK(gsc_scaler_discard(scaler_, nullptr));
   ASSERT_GSC_OK(gsc_scaler_check(second, list_, at_list_.get()));
-  const Next next[] = {Next(there_), Next(home_)};
+  const Next next(there_);
   const Taken taken[] = {Taken(pools_[1], 1), Taken(pools_[0])};
   emulation::set_lazy_streams(false);
   double got = 0.0;
