@@ -54,7 +54,8 @@ gsc_status gsc_tensor_list_diagnose_sync(const gsc_tensor_list *list, gsc_tensor
     if (count > 0) require(out_diagnosis, "out_diagnosis");
     l->require_elements("list");
     l->require_no_slices("list");
-    l->precede(CallStream(l->context()->backend(), stream));
-    l->context()->backend().diagnose_sync({&l->plan(), out_diagnosis, out_histogram}, stream);
+    CallStream call(*l->context(), stream);
+    l->order().use(call);
+    call.backend.diagnose_sync({&l->plan(), out_diagnosis, out_histogram}, call.stream());
   });
 }

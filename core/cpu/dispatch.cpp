@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "core/cpu/processor.h"
+
 #if defined(GSC_HAVE_AVX2)
 #include <cpuid.h>
 #endif
@@ -22,8 +24,6 @@ namespace gsc::cpu {
 #if defined(GSC_HAVE_AVX2)
 namespace {
 
-bool has_all(unsigned found, unsigned wanted) { return (found & wanted) == wanted; }
-
 /// XCR0: the register states that the operating system saves.
 unsigned saved_registers() {
   unsigned low = 0, high = 0;
@@ -34,17 +34,12 @@ unsigned saved_registers() {
 /// The best GSC_CPU_* of this processor under this operating system. Not __builtin_cpu_supports: it needs libgcc or
 /// compiler-rt, which some toolchains lack in part, and some versions do not know F16C.
 int32_t detect_target() {
-  constexpr unsigned kOsSavesYmm = 0x6, kOsSavesZmm = 0xe6;
+  X86Features features;
   unsigned a = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || !has_all(c, bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C)) {
-    return GSC_CPU_BASELINE;
-  }
-  const unsigned saved = saved_registers();
-  if (!has_all(saved, kOsSavesYmm) || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || !has_all(b, bit_AVX2)) {
-    return GSC_CPU_BASELINE;
-  }
-  const unsigned avx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL | bit_AVX512CD;
-  return has_all(saved, kOsSavesZmm) && has_all(b, avx512) ? GSC_CPU_AVX512 : GSC_CPU_AVX2;
+  if (__get_cpuid(1, &a, &b, &c, &d) != 0) features.leaf1_ecx = c;
+  if ((features.leaf1_ecx & kOsxsave) != 0) features.xcr0 = saved_registers();
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) != 0) features.leaf7_ebx = b;
+  return target_of(features);
 }
 
 /// Whether this processor can run kernels for `target`.

@@ -52,6 +52,7 @@ cudaError_t preload_apply() { return preload_all(prepare_kernel, ratios_kernel);
 
 cudaError_t launch_prepare(const ApplyParams &p, cudaStream_t stream) {
   const int64_t rows = has_tensor_coefficients(p.step) ? p.grads.size : p.step.group_count;
+  if (rows == 0) return cudaSuccess;
   return enqueue(prepare_kernel, (rows + kThreads - 1) / kThreads, kThreads, stream, p);
 }
 

@@ -106,7 +106,7 @@ CudaBackend::~CudaBackend() {
   live_.fetch_sub(1, std::memory_order_relaxed);
   free_released();
   tidy_up([&] {
-    for (void *memory : graph_memory_) cudaFree(memory);
+    for (void *memory : graph_memory_) give_back(memory);
     cudaStreamDestroy(setup_stream_);
     if (pool_ != nullptr && !is_pool_given_) cudaMemPoolDestroy(pool_);
   });
@@ -122,6 +122,14 @@ void *CudaBackend::take(std::size_t size, const char *what) {
   return memory;
 }
 
+void CudaBackend::give_back(void *memory) {
+  if (is_pool_given_) {
+    cudaFreeAsync(memory, setup_stream_);
+  } else {
+    cudaFree(memory);
+  }
+}
+
 void *CudaBackend::allocate(int64_t bytes) {
   free_released();
   const DeviceGuard guard(context_);
@@ -135,7 +143,7 @@ void *CudaBackend::allocate(int64_t bytes) {
     GSC_CUDA_CALL("clearing new memory", cudaMemsetAsync, memory, 0, size, setup_stream_);
     GSC_CUDA_CALL("clearing new memory", cudaStreamSynchronize, setup_stream_);
   } catch (...) {
-    cudaFree(memory);
+    give_back(memory);
     throw;
   }
   held_.fetch_add(bytes, std::memory_order_relaxed);
@@ -144,6 +152,7 @@ void *CudaBackend::allocate(int64_t bytes) {
 
 void CudaBackend::release(void *memory, int64_t bytes) noexcept {
   held_.fetch_sub(bytes, std::memory_order_relaxed);
+  if (is_pool_given_) return tidy_up([&] { give_back(memory); });
   // cudaFree waits for all work of the device, replays of graphs among them, and holds up other threads' calls
   // meanwhile. A finalizer must not: the next creation frees the memory, unless it is worth having at once.
   constexpr int64_t kMostBytes = int64_t{64} << 20;

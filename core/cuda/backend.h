@@ -41,6 +41,8 @@ class CudaBackend final : public Backend {
 
   void *allocate(int64_t bytes) override;
   void release(void *memory, int64_t bytes) noexcept override;
+  /// For memory of a pool, cudaFree waits for nothing.
+  bool frees_in_order() const override { return is_pool_given_; }
   int64_t device_bytes() const override { return held_.load(std::memory_order_relaxed); }
   void write(void *device, const void *host, int64_t bytes, gsc_stream stream) override;
   void write_sync(void *device, const void *host, int64_t bytes, gsc_stream stream) override;
@@ -97,6 +99,7 @@ class CudaBackend final : public Backend {
   void check_alone(const CheckJob &job, gsc_stream stream);
   /// Memory of the pool that was given, in the order of the setup stream, or else of the device.
   void *take(std::size_t size, const char *what);
+  void give_back(void *memory);
   void update(const RecordJob &job, cudaStream_t stream);
   void report(RecordJob job, cudaStream_t stream);
   /// How many warps of a block share a chunk of the plan in a check, and how a step is cut. `shares` is scratch memory.

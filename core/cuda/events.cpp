@@ -6,7 +6,11 @@ namespace gsc::cuda {
 
 StreamId CudaBackend::identify(gsc_stream stream) {
   constexpr uint64_t kDefaultStream = UINT64_MAX;
-  if (stream == nullptr || stream == cudaStreamLegacy) return {kDefaultStream, 0, true};
+  if (stream == nullptr || stream == cudaStreamLegacy) {
+    // Memory of a given pool is released behind its object's last work, on any thread and while others capture streams,
+    // when no event can be recorded on the default stream. So it is recorded with the work.
+    return {kDefaultStream, 0, !is_pool_given_};
+  }
   const char *what = "identifying the stream";
   const DeviceGuard guard(context_);
   unsigned long long id = 0;

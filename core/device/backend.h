@@ -32,6 +32,9 @@ class Backend {
   /// Zeroed device memory, aligned to 64 bytes; throws std::bad_alloc.
   virtual void *allocate(int64_t bytes) = 0;
   virtual void release(void *memory, int64_t bytes) noexcept = 0;
+  /// Released memory goes back in the order of the setup stream, which the caller has made wait for work that uses it.
+  /// Otherwise the backend waits for all work of the device before it frees memory.
+  virtual bool frees_in_order() const { return false; }
   /// That allocate has given out, unless it is host memory.
   virtual int64_t device_bytes() const { return 0; }
   /// For records and tables: `host` has been read on return.

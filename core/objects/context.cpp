@@ -62,6 +62,7 @@ Context::Context(const Resource &memory, const gsc_context_options &options)
 }
 
 Context::~Context() {
+  events_.clear(*backend_);
   backend_->~Backend();
   memory_.deallocate(backend_, backend_bytes_, kMaxAlignment);
 }

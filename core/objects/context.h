@@ -14,6 +14,7 @@
 #include "core/device/plan.h"
 #include "core/device/registry.h"
 #include "core/objects/object.h"
+#include "core/objects/stream_order.h"
 
 namespace gsc {
 
@@ -26,6 +27,7 @@ class Context final : public Object {
 
   std::pmr::memory_resource *memory() { return &memory_; }
   Backend &backend() { return *backend_; }
+  EventPool &events() { return events_; }
   int32_t device_type() const { return row_.device_type; }
   /// Its kind, such as "CPU".
   const char *device_name() const { return row_.name; }
@@ -101,6 +103,7 @@ class Context final : public Object {
   void *log_user_;
   std::atomic<bool> scratch_taken_{false};
   std::mutex uses_mutex_;
+  EventPool events_{&memory_};
   Plan scratch_[2];
 };
 

@@ -188,6 +188,7 @@ Optimizer::Optimizer(Ref<Context> context, const gsc_optimizer_options &options,
 
 Optimizer::~Optimizer() {
   if (slices.id != 0) end_slices(slices.id);
+  grads().order().precede_release();
   if (converts_gradients_) lists_.grads->plan().add_fp32_optimizers(-1);
   const std::lock_guard lock(context_->uses_mutex());
   for (ListUse &use : uses_) {
@@ -195,10 +196,8 @@ Optimizer::~Optimizer() {
   }
 }
 
-CallStream Optimizer::begin(gsc_stream stream) const {
-  const CallStream call(context_->backend(), stream);
-  grads().precede(call);
-  return call;
+void Optimizer::use(CallStream &call) const {
+  for_each_list([&](const TensorList &list, const Argument &) { list.order().use(call); });
 }
 
 void Optimizer::require_no_overlap(const OverlapCheck &addresses, const TensorList &changed) const {

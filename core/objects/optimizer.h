@@ -15,6 +15,7 @@ namespace gsc {
 
 /// State slots of an optimizer: those of its formula, the average of the weights, the remainder of split masters.
 inline constexpr int kMaxSlots = kMaxStates + 2;
+static_assert(3 + kMaxSlots + 2 <= CallStream::kMostUses);
 
 class Optimizer final : public Object {
  public:
@@ -61,14 +62,16 @@ class Optimizer final : public Object {
   /// New addresses of `changed`, sorted by a check that has run, must not lie in the optimizer's other lists.
   void require_no_overlap(const OverlapCheck &addresses, const TensorList &changed) const;
 
-  /// The caller marks the gradients with `call` afterwards: their order is that of the optimizer.
+  /// For every call on the optimizer, whatever it does: the order of an optimizer is that of each of its lists.
+  void use(CallStream &call) const;
+
   /// `by`: a scaler has checked the gradients with the inverse scale, or the caller vouches for it.
   enum class By { kScaler, kCaller };
-  void step(const StepScalars &scalars, const CallStream &call, By by = By::kScaler);
+  void step(const StepScalars &scalars, CallStream &call, By by = By::kScaler);
   /// Refuses a step that cannot be taken now. Allocates the first time that a gradient may be absent.
   void prepare_step();
   /// A part of a step that was prepared.
-  void run(const StepScalars &scalars, const StepPart &part, const CallStream &call, By by = By::kScaler);
+  void run(const StepScalars &scalars, const StepPart &part, CallStream &call, By by = By::kScaler);
   /// Bytes that a step reads and writes for each element of a tensor.
   int64_t step_bytes(int64_t tensor) const;
   bool needs_norms() const { return gsc::needs_norms(variant_); }
@@ -117,15 +120,14 @@ class Optimizer final : public Object {
   friend class Context;
   void destroy() noexcept override { Context::unmake(this); }
 
-  /// Before work on the optimizer's state and records.
-  CallStream begin(gsc_stream stream) const;
+  OptimizerRecord read_steps(CallStream &call) const;
   void require_group(int32_t group) const;
   void require_tensors(int64_t count) const;
   /// Counts the steps of each tensor from now on. Allocates the first time.
   void count_each_tensor();
   bool counts_each_tensor() const { return lags_.bytes() > 0; }
   /// Writes step counts to the record, and `lags`, which may be empty; half of it would be as of a load.
-  void write_counts(void *to, const void *counts, int64_t bytes, const Vec<int64_t> &lags, const CallStream &call);
+  void write_counts(void *to, const void *counts, int64_t bytes, const Vec<int64_t> &lags, CallStream &call);
   /// Whether saved state of this dtype can be converted to that of a tensor.
   bool is_loadable(int32_t dtype, int32_t slot, int64_t tensor) const;
   /// Room for what a job writes.

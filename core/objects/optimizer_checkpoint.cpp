@@ -84,7 +84,8 @@ void Optimizer::save_sync(void *buffer, int64_t size, gsc_stream stream) const {
   Backend &backend = context_->backend();
   const Plan &params = lists_.params->plan();
   auto *out = static_cast<char *>(buffer);
-  const OptimizerRecord record = steps(stream);
+  CallStream call(*context_, stream);
+  const OptimizerRecord record = read_steps(call);
   Header header{};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   header.byte_order = kByteOrder;
@@ -104,11 +105,11 @@ void Optimizer::save_sync(void *buffer, int64_t size, gsc_stream stream) const {
   for (int32_t slot = 0; slot < slot_count_; ++slot) {
     for (int64_t i = 0; i < params.size(); ++i) {
       const gsc_tensor t = lists_.state[slot]->at(i);
-      read_stored(backend, t, out + end, stream);
+      read_stored(backend, t, out + end, call.stream());
       end += stored_bytes(t.dtype, t.count);
     }
   }
-  if (lags_.bytes() > 0) backend.read_sync(out + end, lags_.as<int64_t>(), lags_.bytes(), stream);
+  if (lags_.bytes() > 0) backend.read_sync(out + end, lags_.as<int64_t>(), lags_.bytes(), call.stream());
   end += lags_.bytes();
   const Checksum sum = checksum(out, end);
   std::memcpy(out + end, &sum, sizeof sum);
@@ -226,11 +227,13 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
   }
   if (has_lags) count_each_tensor();
   const DeviceMemory staged(backend, largest);
+  const ReleaseBehind behind(grads().order());
   const Vec<char> no_remainder(zeros, 0, context_->memory());
   const OptimizerRecord steps{header.applied, header.skipped};
   // There is no memory for a second copy of the state: if the device fails in between, nothing but another load is
   // allowed.
-  grads().precede(CallStream(backend, stream));
+  CallStream call(*context_, stream);
+  use(call);
   half_loaded_ = true;
   used_state_ = true;
   int64_t position = state_begin(params.size());
@@ -240,26 +243,27 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
       const Tensor &t = list.plan().tensor(i);
       if (t.count == 0) continue;
       if (slot >= header.slots) {  // masters that are the weights themselves
-        write_stored(backend, list.at(i), no_remainder.data(), stream);
+        write_stored(backend, list.at(i), no_remainder.data(), call.stream());
         continue;
       }
       const int32_t from = unpacked_dtype(shapes[i], slot);
       if (from == t.dtype) {
-        write_stored(backend, list.at(i), in + position, stream);
+        write_stored(backend, list.at(i), in + position, call.stream());
       } else {
-        backend.write_sync(staged.as<char>(), in + position, stored_bytes(from, t.count), stream);
-        backend.convert({array_of_stored(from, staged.as<char>(), t.count), {}, array_of(list.at(i)), t.count}, stream);
+        backend.write_sync(staged.as<char>(), in + position, stored_bytes(from, t.count), call.stream());
+        backend.convert({array_of_stored(from, staged.as<char>(), t.count), {}, array_of(list.at(i)), t.count},
+                        call.stream());
       }
       position += stored_bytes(from, t.count);
     }
   }
   // Last: it waits for the conversions, which read the staged state.
-  backend.write_sync(record_.as<OptimizerRecord>(), &steps, sizeof steps, stream);
+  backend.write_sync(record_.as<OptimizerRecord>(), &steps, sizeof steps, call.stream());
   if (has_lags) {
-    backend.write_sync(lags_.as<int64_t>(), in + end - lag_bytes, lag_bytes, stream);
+    backend.write_sync(lags_.as<int64_t>(), in + end - lag_bytes, lag_bytes, call.stream());
   } else if (counts_each_tensor()) {
     const Vec<int64_t> none(params.size(), 0, context_->memory());
-    backend.write_sync(lags_.as<int64_t>(), none.data(), lags_.bytes(), stream);
+    backend.write_sync(lags_.as<int64_t>(), none.data(), lags_.bytes(), call.stream());
   }
   half_loaded_ = false;
   half_stepped_ = false;

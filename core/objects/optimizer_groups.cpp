@@ -96,6 +96,7 @@ int32_t Optimizer::add_group(int64_t first, int64_t count, const gsc_optimizer_o
     options_.pop_back();
     throw;
   }
+  grads().order().precede_release();
   return group;
 }
 
@@ -133,9 +134,10 @@ void Optimizer::write_group(int32_t group, const gsc_optimizer_options &options,
 }
 
 void Optimizer::change_group(int32_t group, const gsc_optimizer_options &options, const float *lr, gsc_stream stream) {
-  const CallStream call = begin(stream);
-  write_group(group, options, lr, stream);
-  grads().mark(call);
+  CallStream call(*context_, stream);
+  use(call);
+  write_group(group, options, lr, call.stream());
+  call.mark();
   options_[group] = options;
   device_lrs_[group] = lr;
 }

@@ -104,9 +104,9 @@ void Optimizer::step_alone(const StepScalars &scalars, gsc_stream stream) {
   require_no_scaler_at_work(scalars);
   require_free_lists();
   require_inverse_scale(scalars);
-  const CallStream call(context_->backend(), stream);
+  CallStream call(*context_, stream);
   step(scalars, call, By::kCaller);
-  grads().mark(call);
+  call.mark();
 }
 
 DeviceMemory Optimizer::make_coefficients(std::size_t groups) const {
@@ -122,7 +122,9 @@ void Optimizer::count_each_tensor() {
   const int64_t tensors = lists_.params->plan().size();
   if (counts_each_tensor() || tensors == 0) return;
   DeviceMemory lags(context_->backend(), tensors * int64_t{sizeof(int64_t)});
-  coefficients_ = make_coefficients(options_.size(), true);
+  DeviceMemory coefficients = make_coefficients(options_.size(), true);
+  grads().order().precede_release();
+  coefficients_ = std::move(coefficients);
   lags_ = std::move(lags);
 }
 
@@ -137,20 +139,20 @@ void Optimizer::prepare_step() {
   used_state_ = true;
 }
 
-void Optimizer::step(const StepScalars &scalars, const CallStream &call, By by) {
+void Optimizer::step(const StepScalars &scalars, CallStream &call, By by) {
   prepare_step();
   StepPart whole;
   whole.last_chunk = grads().plan().chunk_count();
   run(scalars, whole, call, by);
 }
 
-void Optimizer::run(const StepScalars &scalars, const StepPart &part, const CallStream &call, By by) {
+void Optimizer::run(const StepScalars &scalars, const StepPart &part, CallStream &call, By by) {
   ApplyJob job = make_job();
   static_cast<StepScalars &>(job.step) = scalars;
   job.step.checked_scale = by == By::kScaler;
   job.part = part;
-  for_each_list([&](const TensorList &list, const Argument &) { list.precede(call); });
-  call.backend.apply(job, call.stream);
+  use(call);
+  call.backend.apply(job, call.stream());
 }
 
 int64_t Optimizer::step_bytes(int64_t tensor) const {
@@ -172,7 +174,8 @@ void Optimizer::set_evaluating(int32_t evaluating, gsc_stream stream) {
   }
   require_whole_state();
   if (evaluating_ == (evaluating != 0)) return;
-  const CallStream call = begin(stream);
+  CallStream call(*context_, stream);
+  use(call);
   // The pass of a step. It reads parameters in place of gradients, which may be anything now, and rounds to nearest:
   // random bits belong to a step, and two evaluations would take the same.
   ApplyJob job = make_job();
@@ -182,10 +185,9 @@ void Optimizer::set_evaluating(int32_t evaluating, gsc_stream stream) {
   job.step.maximize = job.step.zero_grads = job.step.write_grads = job.step.device_lrs = false;
   job.step.count_unchanged = false;
   job.ema = nullptr;
-  for_each_list([&](const TensorList &list, const Argument &) { list.precede(call); });
-  call.backend.apply(job, call.stream);
+  call.backend.apply(job, call.stream());
   evaluating_ = evaluating != 0;
-  grads().mark(call);
+  call.mark();
 }
 
 ApplyJob Optimizer::make_job() {
@@ -230,14 +232,21 @@ ApplyJob Optimizer::make_job() {
 void Optimizer::zero_grads(gsc_stream stream) {
   require_no_slices();
   grads().require_no_slices("optimizer", TensorList::Named::kByItsOptimizer);
-  const CallStream call = begin(stream);
-  call.backend.elementwise({Elementwise::kFill, nullptr, &grads().plan(), 0.0, 0.0, nullptr}, stream);
-  grads().mark(call);
+  CallStream call(*context_, stream);
+  use(call);
+  call.backend.elementwise({Elementwise::kFill, nullptr, &grads().plan(), 0.0, 0.0, nullptr}, call.stream());
+  call.mark();
 }
 
 OptimizerRecord Optimizer::steps(gsc_stream stream) const {
+  CallStream call(*context_, stream);
+  return read_steps(call);
+}
+
+OptimizerRecord Optimizer::read_steps(CallStream &call) const {
+  use(call);
   OptimizerRecord record;
-  begin(stream).backend.read_sync(&record, record_.as<OptimizerRecord>(), sizeof record, stream);
+  call.backend.read_sync(&record, record_.as<OptimizerRecord>(), sizeof record, call.stream());
   // set_steps may have begun there: what is saved can be loaded again.
   return {std::min(record.applied, kMostSteps), std::min(record.skipped, kMostSteps), record.unchanged};
 }
@@ -251,19 +260,19 @@ void Optimizer::set_steps(int64_t applied, int64_t skipped, gsc_stream stream) {
   }
   const OptimizerRecord record{applied, skipped};
   used_state_ = true;
-  const CallStream call = begin(stream);
+  CallStream call(*context_, stream);
   const Vec<int64_t> none(counts_each_tensor() ? group_of_.size() : 0, 0, context_->memory());
   write_counts(record_.as<OptimizerRecord>(), &record, sizeof record, none, call);
 }
 
-void Optimizer::write_counts(void *to, const void *counts, int64_t bytes, const Vec<int64_t> &lags,
-                             const CallStream &call) {
+void Optimizer::write_counts(void *to, const void *counts, int64_t bytes, const Vec<int64_t> &lags, CallStream &call) {
+  use(call);
   const bool was_half_loaded = half_loaded_;
   half_loaded_ = !lags.empty() || was_half_loaded;
-  call.backend.write(to, counts, bytes, call.stream);
-  if (!lags.empty()) call.backend.write(lags_.as<int64_t>(), lags.data(), lags_.bytes(), call.stream);
+  call.backend.write(to, counts, bytes, call.stream());
+  if (!lags.empty()) call.backend.write(lags_.as<int64_t>(), lags.data(), lags_.bytes(), call.stream());
   half_loaded_ = was_half_loaded;
-  grads().mark(call);
+  call.mark();
 }
 
 void Optimizer::require_tensors(int64_t count) const {
@@ -275,9 +284,10 @@ void Optimizer::require_tensors(int64_t count) const {
 
 void Optimizer::tensor_steps(int64_t *out_steps, int64_t count, gsc_stream stream) const {
   require_tensors(count);
-  const int64_t applied = steps(stream).applied;
+  CallStream call(*context_, stream);
+  const int64_t applied = read_steps(call).applied;
   std::fill_n(out_steps, count, int64_t{0});
-  if (counts_each_tensor()) context_->backend().read_sync(out_steps, lags_.as<int64_t>(), lags_.bytes(), stream);
+  if (counts_each_tensor()) call.backend.read_sync(out_steps, lags_.as<int64_t>(), lags_.bytes(), call.stream());
   for (int64_t i = 0; i < count; ++i) out_steps[i] = std::clamp<int64_t>(applied - out_steps[i], 0, kMostSteps);
 }
 
@@ -296,7 +306,7 @@ void Optimizer::set_tensor_steps(const int64_t *steps, int64_t count, gsc_stream
   for (int64_t i = 0; i < count; ++i) lags.push_back(most - steps[i]);
   count_each_tensor();
   used_state_ = true;
-  const CallStream call = begin(stream);
+  CallStream call(*context_, stream);
   write_counts(&record_.as<OptimizerRecord>()->applied, &most, sizeof most, lags, call);
 }
 
@@ -308,9 +318,10 @@ void Optimizer::set_offsets(const int64_t *offsets, int64_t count, gsc_stream st
            static_cast<long long>(offsets[i]), NameSuffix(&lists_.params->names(), i).c_str());
   }
   if (offsets_.bytes() == 0) return;
-  const CallStream call = begin(stream);
-  call.backend.write(offsets_.as<int64_t>(), offsets, offsets_.bytes(), call.stream);
-  grads().mark(call);
+  CallStream call(*context_, stream);
+  use(call);
+  call.backend.write(offsets_.as<int64_t>(), offsets, offsets_.bytes(), call.stream());
+  call.mark();
 }
 
 }  // namespace gsc

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/objects/context.h"
-#include "core/objects/stream_order.h"
 #include "core/rules/records.h"
 
 namespace gsc {
@@ -24,7 +23,7 @@ struct OtherContext {
     std::swap(scaler, other.scaler);
     return *this;
   }
-  ~OtherContext() = default;
+  ~OtherContext() { read.precede_release(); }
 
   Ref<Context> home;         ///< the scaler's context; empty: never another than the list's
   DeviceMemory state;        ///< PolicyState, on the list's device

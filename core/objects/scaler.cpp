@@ -47,7 +47,7 @@ Scaler::Scaler(Ref<Context> context, const gsc_scaler_options &options)
       lists_(context_->memory()),
       discarded_(context_->memory()),
       list_records_(context_->memory()),
-      order_(context_->backend()) {
+      order_(*context_) {
   lists_.reserve(kUsualLists);
   discarded_.reserve(kUsualLists);
   list_records_.reserve(kUsualLists);
@@ -78,15 +78,15 @@ Scaler::~Scaler() {
 
 void Scaler::scale(const gsc_tensor *src, const gsc_tensor *dst, int64_t count, gsc_stream stream) {
   // A disabled scaler's scale is 1, which makes this a copy.
-  const CallStream call(context_->backend(), stream);
-  order_.precede(call);
-  ops::scale(*context_, src, dst, count, &record()->state.scale, stream);
-  order_.mark(call);
+  CallStream call(*context_, stream);
+  order_.use(call);
+  ops::scale(*context_, src, dst, count, &record()->state.scale, call.stream());
+  call.mark();
 }
 
-void Scaler::apply_norm(TensorList &grads, const CallStream &call) {
+void Scaler::apply_norm(TensorList &grads, CallStream &call) {
   Plan &plan = grads.plan();
-  call.backend.elementwise({Elementwise::kScale, &plan, &plan, 0.0, 0.0, &grads.record()->clip}, call.stream);
+  call.backend.elementwise({Elementwise::kScale, &plan, &plan, 0.0, 0.0, &grads.record()->clip}, call.stream());
   grads.iteration.norm_was_applied();
 }
 
@@ -100,7 +100,7 @@ void Scaler::clip_grad_norm(TensorList &grads, double max_norm, int32_t norm_typ
   if (norm_type == GSC_NORM_INF && reducer_.all_reduce != nullptr) {
     fail(GSC_ERROR_UNSUPPORTED, "norm_type", "is GSC_NORM_INF, but a reducer combines L2 norms only");
   }
-  const CallStream call(grads.context()->backend(), stream);
+  CallStream call(*grads.context(), stream);
   enter(grads, call);
   Iteration &it = grads.iteration;
   if (it.stage() == Stage::kStepped) {
@@ -130,7 +130,7 @@ void Scaler::clip_grad_value(TensorList &grads, double clip_value, gsc_stream st
   if (std::isnan(clip_value) || clip_value < 0.0) {
     refuse_value("clip_value", clip_value, ">= 0");
   }
-  const CallStream call(grads.context()->backend(), stream);
+  CallStream call(*grads.context(), stream);
   enter(grads, call);
   Iteration &it = grads.iteration;
   if (it.stage() == Stage::kStepped) {
@@ -143,14 +143,14 @@ void Scaler::clip_grad_value(TensorList &grads, double clip_value, gsc_stream st
       apply_norm(grads, call);
     }
     Plan &plan = grads.plan();
-    call.backend.elementwise({Elementwise::kClamp, &plan, &plan, value, 0.0, nullptr}, stream);
+    call.backend.elementwise({Elementwise::kClamp, &plan, &plan, value, 0.0, nullptr}, call.stream());
     it.value_was_applied();
   }
   it.ask_value(value);
   if (it.is_value_applied()) leave(grads, call);
 }
 
-void Scaler::begin_step(Optimizer &optimizer, const CallStream &call) {
+void Scaler::begin_step(Optimizer &optimizer, CallStream &call) {
   optimizer.require_learning_rates();
   optimizer.require_whole_state();
   if (!optimizer.is_between_slices()) optimizer.require_free_lists();
@@ -181,7 +181,7 @@ StepScalars Scaler::step_scalars(const TensorList &grads) const {
 
 void Scaler::step(Optimizer &optimizer, gsc_stream stream) {
   TensorList &grads = optimizer.grads();
-  const CallStream call(grads.context()->backend(), stream);
+  CallStream call(*grads.context(), stream);
   if (optimizer.is_between_slices() && grads.owner() == id_) {
     SliceLock lock(slicing_);
     lock.lock();
@@ -205,7 +205,7 @@ void Scaler::step_and_update(Optimizer &optimizer, gsc_stream stream) {
            "scaler's");
   }
   require_whole_checks(&optimizer.grads());  // else update would fail after the step
-  const CallStream call(context_->backend(), stream);
+  CallStream call(*context_, stream);
   begin_step(optimizer, call);
   if (!enabled() || lists_.size() > 1) {
     step(optimizer, stream);
@@ -233,7 +233,7 @@ StepScalars Scaler::disabled_scalars(const TensorList &grads) {
 }
 
 /// Checks nothing. Only a pending clip needs the norm, at scale 1.
-void Scaler::step_disabled(Optimizer &optimizer, const CallStream &call) {
+void Scaler::step_disabled(Optimizer &optimizer, CallStream &call) {
   TensorList &grads = optimizer.grads();
   if (grads.iteration.is_norm_pending()) complete(grads, call);
   optimizer.step(disabled_scalars(grads), call);
@@ -242,7 +242,7 @@ void Scaler::step_disabled(Optimizer &optimizer, const CallStream &call) {
 }
 
 bool Scaler::should_step_sync(TensorList &grads, gsc_stream stream) {
-  const CallStream call(grads.context()->backend(), stream);
+  CallStream call(*grads.context(), stream);
   enter(grads, call);
   Iteration &it = grads.iteration;
   if (it.stage() == Stage::kStepped) {
@@ -260,21 +260,21 @@ bool Scaler::should_step_sync(TensorList &grads, gsc_stream stream) {
   if (!enabled()) {
     if (it.is_value_pending()) {
       Plan &plan = grads.plan();
-      call.backend.elementwise({Elementwise::kClamp, &plan, &plan, it.rule().value, 0.0, nullptr}, stream);
+      call.backend.elementwise({Elementwise::kClamp, &plan, &plan, it.rule().value, 0.0, nullptr}, call.stream());
       leave(grads, call);
     }
     discard(grads);
     return true;
   }
   float found_inf = 0.0F;
-  call.backend.read_sync(&found_inf, &grads.record()->found_inf, sizeof found_inf, stream);
+  call.backend.read_sync(&found_inf, &grads.record()->found_inf, sizeof found_inf, call.stream());
   it.was_stepped(false);
   return found_inf == 0.0F;
 }
 
 void Scaler::update(gsc_stream stream) {
   require_whole_checks(nullptr);
-  const CallStream call(context_->backend(), stream);
+  CallStream call(*context_, stream);
   if (!enabled()) {
     discard_all();
     wait_for_lists(call);  // and releases them
@@ -293,13 +293,13 @@ void Scaler::update(gsc_stream stream) {
                               .scaler = record(),
                               .lists = list_records_.data(),
                               .list_count = static_cast<int64_t>(list_records_.size())},
-                             stream);
-  for (const Ref<TensorList> &list : lists_) release_record(*list, call);
+                             call.stream());
+  for (const Ref<TensorList> &list : lists_) call.mark(order_of_record(*list));
   finish_update(call);
 }
 
-void Scaler::finish_update(const CallStream &call) {
-  order_.mark(call);
+void Scaler::finish_update(CallStream &call) {
+  call.mark();
   Backend &backend = context_->backend();
   const bool is_lost = backend.host_visible() && has_underflowed(record()->state);
   const Offender offender = is_lost ? first_offender() : Offender();
@@ -307,7 +307,7 @@ void Scaler::finish_update(const CallStream &call) {
   if (backend.host_visible()) log_underflow(record()->state, Cause::kUpdate, offender);
   if (options_.floor_action != GSC_FLOOR_CLAMP && backend.host_visible()) {
     gsc_report report;
-    backend.record({.kind = RecordJob::Kind::kReport, .scaler = record(), .out = &report}, call.stream);
+    backend.record({.kind = RecordJob::Kind::kReport, .scaler = record(), .out = &report}, call.stream());
     log_floor(report);
   }
 }
@@ -336,10 +336,10 @@ void Scaler::set_scale(float scale, gsc_stream stream) {
     refuse_value("scale", scale, "finite and > 0");
   }
   if (!enabled()) return;
-  const CallStream call(context_->backend(), stream);
+  CallStream call(*context_, stream);
   wait_for_lists(call);
-  context_->backend().record({.kind = RecordJob::Kind::kSetScale, .scaler = record(), .scale = scale}, stream);
-  order_.mark(call);
+  context_->backend().record({.kind = RecordJob::Kind::kSetScale, .scaler = record(), .scale = scale}, call.stream());
+  call.mark();
   reset_lists();
   PolicyState state{};
   store_scale(state, scale);

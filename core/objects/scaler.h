@@ -63,15 +63,15 @@ class Scaler final : public Object {
   /// Makes the list part of this scaler's iteration. Requires a device of the same kind, and no other scaler's
   /// iteration. Errors name the list, or its optimizer.
   enum class From { kCaller, kOptimizer };
-  void enter(TensorList &grads, const CallStream &call, From from = From::kCaller);
+  void enter(TensorList &grads, CallStream &call, From from = From::kCaller);
   /// Orders `call` after earlier work on the list, and on the scaler if it is of this device.
-  void precede(const TensorList &grads, const CallStream &call);
+  void precede(const TensorList &grads, CallStream &call);
   /// A check of no chunks.
   CheckJob check_job(TensorList &grads) const;
   /// Checks tensors [first, last) of a list, and concludes the check if they were the last.
-  void run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, const CallStream &call);
+  void run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, CallStream &call);
   /// Concludes a check of all tensors: joins ranks if there is a reducer, and sets the stage.
-  void conclude_check(TensorList &grads, const CallStream &call);
+  void conclude_check(TensorList &grads, CallStream &call);
   /// The reducer's failure, if there is one.
   struct Complaint {
     gsc_status status = GSC_OK;
@@ -81,26 +81,26 @@ class Scaler final : public Object {
   Complaint join_ranks(TensorList &grads, bool is_written, gsc_stream stream);
   /// Takes back a failed check. Only a pending clip stays in the iteration.
   void forget_check(TensorList &grads);
-  void check_whole(TensorList &grads, bool unscale, const CallStream &call);
+  void check_whole(TensorList &grads, bool unscale, CallStream &call);
   /// Checks the tensors that have not been checked, and computes the clip factor.
-  void complete(TensorList &grads, const CallStream &call);
+  void complete(TensorList &grads, CallStream &call);
   /// Multiplies the gradients in memory by the factor in the record.
-  static void apply_norm(TensorList &grads, const CallStream &call);
+  static void apply_norm(TensorList &grads, CallStream &call);
   /// Ends the iteration: all lists become READY, and a scale at its floor is logged.
-  void finish_update(const CallStream &call);
+  void finish_update(CallStream &call);
   void reset_lists();
   /// Refuses to change the scaler while a step in slices uses it.
   void require_no_slices() const;
   /// Refuses an update if check_range has checked only a part of a list other than `except`.
   void require_whole_checks(const TensorList *except) const;
-  void begin_step(Optimizer &optimizer, const CallStream &call);
+  void begin_step(Optimizer &optimizer, CallStream &call);
   StepScalars step_scalars(const TensorList &grads) const;
   static StepScalars disabled_scalars(const TensorList &grads);
-  void step_disabled(Optimizer &optimizer, const CallStream &call);
+  void step_disabled(Optimizer &optimizer, CallStream &call);
   void require_checked(const TensorList *grads) const;
   /// A record with these options, no state and an empty history.
   ScalerRecord new_record(const gsc_scaler_options &options) const;
-  ScalerRecord read_record(const CallStream &call) const;
+  ScalerRecord read_record(CallStream &call) const;
   void log_floor(const gsc_report &report) const;
   /// Warns once if `state` is that of a scale without an inverse. The callback may use and destroy objects.
   enum class Cause { kUpdate, kCaller };
@@ -116,35 +116,36 @@ class Scaler final : public Object {
   // Steps in slices: scaler_slices.cpp.
   /// Never 0, never reused.
   static uint64_t new_id();
-  void run_slices(Optimizer &optimizer, int64_t max_bytes, const CallStream &call, SliceLock &lock);
-  void begin_slices(Optimizer &optimizer, const CallStream &call);
-  void continue_slices(Optimizer &optimizer, int64_t max_bytes, const CallStream &call, SliceLock &lock);
+  void run_slices(Optimizer &optimizer, int64_t max_bytes, CallStream &call, SliceLock &lock);
+  void begin_slices(Optimizer &optimizer, CallStream &call);
+  void continue_slices(Optimizer &optimizer, int64_t max_bytes, CallStream &call, SliceLock &lock);
   void take_back(Optimizer &optimizer);
   /// Runs chunks of the phase; on the CPU without the lock.
-  void run_range(Optimizer &optimizer, const ChunkRange &range, const CallStream &call, SliceLock &lock);
-  void run_chunks(Optimizer &optimizer, int64_t first, int64_t last, const CallStream &call);
+  void run_range(Optimizer &optimizer, const ChunkRange &range, CallStream &call, SliceLock &lock);
+  void run_chunks(Optimizer &optimizer, int64_t first, int64_t last, CallStream &call);
   /// All chunks of the phase have run: begins the next.
-  void end_phase(Optimizer &optimizer, const CallStream &call);
-  void decide(Optimizer &optimizer, const CallStream &call);
-  void begin_sweeps(Optimizer &optimizer, const CallStream &call);
+  void end_phase(Optimizer &optimizer, CallStream &call);
+  void decide(Optimizer &optimizer, CallStream &call);
+  void begin_sweeps(Optimizer &optimizer, CallStream &call);
 
   // Lists of other streams and devices: scaler_devices.cpp.
   bool is_of_other_context(const TensorList &grads) const { return grads.context().get() != context_.get(); }
   void require_usable(const TensorList &grads, const Argument &name = "grads") const;
   /// Copies the scaler's state to a list of another context. Allocates the first time.
-  void send_state(TensorList &grads, const CallStream &call);
+  void send_state(TensorList &grads, CallStream &call);
   /// Ends a call that enqueued work on a list. Later work of the scaler waits for it.
-  static void leave(TensorList &grads, const CallStream &call);
+  static void leave(TensorList &grads, CallStream &call);
   /// The state that work on the list's device reads.
   const PolicyState *state_on(const TensorList &grads) const;
-  /// The list's record on the scaler's device, until release_record; `stream` is one of that device.
-  const ListRecord *record_here(const TensorList &grads, const CallStream &call) const;
-  void release_record(const TensorList &grads, const CallStream &call) const;
+  /// What orders reads of a list's record on the scaler's device.
+  StreamOrder &order_of_record(const TensorList &grads) const;
+  /// The list's record on the scaler's device. The call then uses or marks order_of_record.
+  const ListRecord *record_here(const TensorList &grads, CallStream &call) const;
   /// Remembers a list that leaves the iteration without an update.
   void remember_stray(TensorList &grads);
-  /// Call it before the scaler's state changes, and order_.mark(call) after.
-  void wait_for_lists(const CallStream &call);
-  /// Waits on the host until no device reads the scaler's state any more.
+  /// For every call that changes the scaler's state.
+  void wait_for_lists(CallStream &call);
+  /// Before the scaler's state is released: no device reads it any more, or none will when its memory is freed.
   void finish_lists() noexcept;
 
   Ref<Context> context_;

@@ -9,7 +9,7 @@
 
 namespace gsc {
 
-void Scaler::enter(TensorList &grads, const CallStream &call, From from) {
+void Scaler::enter(TensorList &grads, CallStream &call, From from) {
   const bool is_given = from == From::kCaller;
   const Argument name = is_given ? Argument("grads") : Argument("optimizer");
   require_usable(grads, name);
@@ -40,8 +40,8 @@ void Scaler::enter(TensorList &grads, const CallStream &call, From from) {
   grads.iteration.begin(id_);
 }
 
-void Scaler::precede(const TensorList &grads, const CallStream &call) {
-  grads.precede(call);
+void Scaler::precede(const TensorList &grads, CallStream &call) {
+  grads.order().use(call);
   if (!is_of_other_context(grads)) order_.precede(call);
 }
 
@@ -55,7 +55,7 @@ CheckJob Scaler::check_job(TensorList &grads) const {
   return job;
 }
 
-void Scaler::run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, const CallStream &call) {
+void Scaler::run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, CallStream &call) {
   Plan &plan = grads.plan();
   Iteration &it = grads.iteration;
   const double fp64_limit = plan.fp64_limit();
@@ -66,7 +66,7 @@ void Scaler::run_check(TensorList &grads, int64_t first, int64_t last, bool unsc
   job.begin = it.tensors_checked() == 0;
   job.finish = it.tensors_checked() + (last - first) == plan.size();
   grads.other_context.read.precede(call);
-  call.backend.check(job, call.stream);
+  call.backend.check(job, call.stream());
   it.ranges_were_checked(first, last, fp64_limit, !job.finish);
   if (unscale) it.was_unscaled();
   if (job.finish) {
@@ -76,12 +76,12 @@ void Scaler::run_check(TensorList &grads, int64_t first, int64_t last, bool unsc
   }
 }
 
-void Scaler::conclude_check(TensorList &grads, const CallStream &call) {
+void Scaler::conclude_check(TensorList &grads, CallStream &call) {
   Iteration &it = grads.iteration;
   const bool is_written = it.is_unscaled() && enabled();
   Complaint complaint;
   try {
-    if (reducer_.all_reduce != nullptr) complaint = join_ranks(grads, is_written, call.stream);
+    if (reducer_.all_reduce != nullptr) complaint = join_ranks(grads, is_written, call.stream());
     it.check_ended();
     grads.checked_by = id_;
     leave(grads, call);
@@ -132,7 +132,7 @@ void Scaler::forget_check(TensorList &grads) {
   if (!it.is_unscaled() && !it.has_norm() && !it.has_value()) discard(grads);
 }
 
-void Scaler::check_whole(TensorList &grads, bool unscale, const CallStream &call) {
+void Scaler::check_whole(TensorList &grads, bool unscale, CallStream &call) {
   const int64_t size = grads.plan().size();
   Iteration &it = grads.iteration;
   if (unscale) it.forget_ranges();
@@ -154,7 +154,7 @@ void Scaler::check_whole(TensorList &grads, bool unscale, const CallStream &call
 }
 
 void Scaler::unscale(TensorList &grads, gsc_stream stream) {
-  const CallStream call(grads.context()->backend(), stream);
+  CallStream call(*grads.context(), stream);
   enter(grads, call);
   Iteration &it = grads.iteration;
   if (!enabled()) {
@@ -175,7 +175,7 @@ void Scaler::check(TensorList &grads, gsc_stream stream) {
     grads.require_no_slices("grads");
     return require_usable(grads);
   }
-  const CallStream call(grads.context()->backend(), stream);
+  CallStream call(*grads.context(), stream);
   enter(grads, call);
   if (grads.iteration.stage() != Stage::kReady) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has already been checked, unscaled or stepped since the last update");
@@ -193,7 +193,7 @@ void Scaler::check_range(TensorList &grads, int64_t first, int64_t count, gsc_st
     grads.require_no_slices("grads");
     return require_usable(grads);
   }
-  const CallStream call(grads.context()->backend(), stream);
+  CallStream call(*grads.context(), stream);
   enter(grads, call);
   if (grads.iteration.stage() != Stage::kReady) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has already been checked, unscaled or stepped since the last update");
@@ -207,11 +207,11 @@ void Scaler::check_range(TensorList &grads, int64_t first, int64_t count, gsc_st
   run_check(grads, first, first + count, false, call);
 }
 
-void Scaler::complete(TensorList &grads, const CallStream &call) {
+void Scaler::complete(TensorList &grads, CallStream &call) {
   Iteration &it = grads.iteration;
   if (it.stage() == Stage::kReady) check_whole(grads, false, call);
   if (!it.is_concluded()) {
-    call.backend.record({.kind = RecordJob::Kind::kConclude, .list = grads.record(), .rule = it.rule()}, call.stream);
+    call.backend.record({.kind = RecordJob::Kind::kConclude, .list = grads.record(), .rule = it.rule()}, call.stream());
   }
   it.conclude();
 }

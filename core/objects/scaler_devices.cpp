@@ -19,7 +19,7 @@ void Scaler::require_usable(const TensorList &grads, const Argument &name) const
   }
 }
 
-void Scaler::send_state(TensorList &grads, const CallStream &call) {
+void Scaler::send_state(TensorList &grads, CallStream &call) {
   OtherContext &other = grads.other_context;
   if (!is_of_other_context(grads)) {
     other.scaler = id_;  // a copy of an earlier scaler's state no longer counts
@@ -31,20 +31,21 @@ void Scaler::send_state(TensorList &grads, const CallStream &call) {
     made.home = context_;
     made.state = DeviceMemory(there, sizeof(PolicyState));
     made.record_copy = DeviceMemory(context_->backend(), sizeof(ListRecord));
-    made.read = StreamOrder(context_->backend());
+    made.read = StreamOrder(*context_);
     other.read.precede(call);  // of the scaler that had the list before
+    grads.order().precede_release();
     other = std::move(made);
   }
   order_.precede(call);
   there.copy_from(other.state.as<PolicyState>(), context_->backend(), &record()->state, sizeof(PolicyState),
-                  call.stream);
-  grads.mark(call);
+                  call.stream());
+  call.mark();
   other.scaler = id_;  // the copy is of this scaler
 }
 
-void Scaler::leave(TensorList &grads, const CallStream &call) {
+void Scaler::leave(TensorList &grads, CallStream &call) {
   grads.iteration.set_lost(true);  // if mark fails, an update would not wait for the work
-  grads.mark(call);
+  call.mark();
   grads.iteration.set_lost(false);
 }
 
@@ -52,21 +53,17 @@ const PolicyState *Scaler::state_on(const TensorList &grads) const {
   return is_of_other_context(grads) ? grads.other_context.state.as<PolicyState>() : &record()->state;
 }
 
-const ListRecord *Scaler::record_here(const TensorList &grads, const CallStream &call) const {
-  grads.precede(call);
+const ListRecord *Scaler::record_here(const TensorList &grads, CallStream &call) const {
+  grads.order().precede(call);
   if (!is_of_other_context(grads)) return grads.record();
   Backend &here = context_->backend();
   auto *record_copy = grads.other_context.record_copy.as<ListRecord>();
-  here.copy_from(record_copy, grads.context()->backend(), grads.record(), sizeof(ListRecord), call.stream);
+  here.copy_from(record_copy, grads.context()->backend(), grads.record(), sizeof(ListRecord), call.stream());
   return record_copy;
 }
 
-void Scaler::release_record(const TensorList &grads, const CallStream &call) const {
-  if (is_of_other_context(grads)) {
-    grads.other_context.read.mark(call);
-  } else {
-    grads.mark(call);
-  }
+StreamOrder &Scaler::order_of_record(const TensorList &grads) const {
+  return is_of_other_context(grads) ? grads.other_context.read : grads.order();
 }
 
 void Scaler::remember_stray(TensorList &grads) {
@@ -75,10 +72,10 @@ void Scaler::remember_stray(TensorList &grads) {
   discarded_.push_back(Ref<TensorList>::share(&grads));
 }
 
-void Scaler::wait_for_lists(const CallStream &call) {
-  order_.precede(call);
+void Scaler::wait_for_lists(CallStream &call) {
+  order_.use(call);
   for (const auto *lists : {&lists_, &discarded_}) {
-    for (const Ref<TensorList> &list : *lists) list->precede(call);
+    for (const Ref<TensorList> &list : *lists) list->order().precede(call);
   }
   discarded_.clear();
 }
@@ -87,11 +84,13 @@ void Scaler::finish_lists() noexcept {
   const auto has_other_context = [&](const auto &lists) {
     return std::any_of(lists.begin(), lists.end(), [&](const auto &list) { return is_of_other_context(*list); });
   };
-  if (!has_other_context(lists_) && !has_other_context(discarded_)) return;
   Backend &here = context_->backend();
+  const bool waits = has_other_context(lists_) || has_other_context(discarded_);
+  if (!waits && !here.frees_in_order()) return;
   try {
-    wait_for_lists(CallStream(here, here.setup_stream()));
-    here.finish_setup();
+    CallStream setup(*context_, here.setup_stream());
+    wait_for_lists(setup);
+    if (waits) here.finish_setup();
   } catch (...) {  // NOLINT(bugprone-empty-catch): a device that fails runs nothing more
   }
 }

@@ -86,11 +86,12 @@ int64_t Scaler::step_slice(Optimizer &optimizer, int64_t max_bytes, gsc_stream s
   const Held held_scaler(*this, slicers_, "scaler");
   const Held held_optimizer(optimizer, s.callers, "optimizer");
   const Held held_grads(grads, s.callers_of_grads, "optimizer");
-  run_slices(optimizer, max_bytes, CallStream(grads.context()->backend(), stream), lock);
+  CallStream call(*grads.context(), stream);
+  run_slices(optimizer, max_bytes, call, lock);
   return s.left.load(std::memory_order_relaxed);
 }
 
-void Scaler::run_slices(Optimizer &optimizer, int64_t max_bytes, const CallStream &call, SliceLock &lock) {
+void Scaler::run_slices(Optimizer &optimizer, int64_t max_bytes, CallStream &call, SliceLock &lock) {
   StepSlices &s = optimizer.slices;
   TensorList &grads = optimizer.grads();
   if (grads.owner() == id_ && s.id != 0 && grads.iteration.slices() == s.id) {
@@ -123,7 +124,7 @@ void Scaler::take_back(Optimizer &optimizer) {
   s.left = 0;
 }
 
-void Scaler::continue_slices(Optimizer &optimizer, int64_t max_bytes, const CallStream &call, SliceLock &lock) {
+void Scaler::continue_slices(Optimizer &optimizer, int64_t max_bytes, CallStream &call, SliceLock &lock) {
   StepSlices &s = optimizer.slices;
   const int64_t chunks = optimizer.grads().plan().chunk_count();
   for (int64_t budget = max_bytes; s.phase != Part::kNone;) {
@@ -151,7 +152,7 @@ void Scaler::continue_slices(Optimizer &optimizer, int64_t max_bytes, const Call
   }
 }
 
-void Scaler::begin_slices(Optimizer &optimizer, const CallStream &call) {
+void Scaler::begin_slices(Optimizer &optimizer, CallStream &call) {
   begin_step(optimizer, call);
   optimizer.prepare_step();
   StepSlices &s = optimizer.slices;
@@ -161,7 +162,7 @@ void Scaler::begin_slices(Optimizer &optimizer, const CallStream &call) {
   if (checks && call.is_done_on_return() && it.tensors_checked() == 0) {
     CheckJob job = check_job(grads);
     job.begin = true;
-    call.backend.check(job, call.stream);
+    call.backend.check(job, call.stream());
   }
   s.id = new_id();
   s.phase = checks ? Part::kCheck : Part::kPrepare;
@@ -174,7 +175,7 @@ void Scaler::begin_slices(Optimizer &optimizer, const CallStream &call) {
   optimizer.begin_slices(s.id);
 }
 
-void Scaler::run_range(Optimizer &optimizer, const ChunkRange &range, const CallStream &call, SliceLock &lock) {
+void Scaler::run_range(Optimizer &optimizer, const ChunkRange &range, CallStream &call, SliceLock &lock) {
   StepSlices &s = optimizer.slices;
   const bool moves = s.phase == Part::kApply ? !s.is_skipped : s.phase == Part::kMoments && optimizer.moments_move();
   const bool begins = moves && range.bytes > 0;
@@ -201,7 +202,7 @@ void Scaler::run_range(Optimizer &optimizer, const ChunkRange &range, const Call
   --s.running;
 }
 
-void Scaler::run_chunks(Optimizer &optimizer, int64_t first, int64_t last, const CallStream &call) {
+void Scaler::run_chunks(Optimizer &optimizer, int64_t first, int64_t last, CallStream &call) {
   const StepSlices &s = optimizer.slices;
   TensorList &grads = optimizer.grads();
   if (s.phase == Part::kCheck) {
@@ -211,7 +212,7 @@ void Scaler::run_chunks(Optimizer &optimizer, int64_t first, int64_t last, const
     job.begin = !call.is_done_on_return() && first == 0 && grads.iteration.tensors_checked() == 0;
     job.finish = s.is_closed;
     grads.other_context.read.precede(call);
-    call.backend.check(job, call.stream);
+    call.backend.check(job, call.stream());
   } else {
     StepPart work{first, last, false, false, false, false, false};
     work.moments = s.phase == Part::kMoments;
@@ -222,7 +223,7 @@ void Scaler::run_chunks(Optimizer &optimizer, int64_t first, int64_t last, const
   if (!call.is_done_on_return()) leave(grads, call);  // on the CPU other threads are at work on the list
 }
 
-void Scaler::end_phase(Optimizer &optimizer, const CallStream &call) {
+void Scaler::end_phase(Optimizer &optimizer, CallStream &call) {
   StepSlices &s = optimizer.slices;
   TensorList &grads = optimizer.grads();
   Iteration &it = grads.iteration;
@@ -253,7 +254,7 @@ void Scaler::end_phase(Optimizer &optimizer, const CallStream &call) {
 }
 
 /// After the check: whether and how the step is taken. Moves nothing.
-void Scaler::decide(Optimizer &optimizer, const CallStream &call) {
+void Scaler::decide(Optimizer &optimizer, CallStream &call) {
   StepSlices &s = optimizer.slices;
   TensorList &grads = optimizer.grads();
   if (enabled() || grads.iteration.is_norm_pending()) complete(grads, call);
@@ -262,7 +263,7 @@ void Scaler::decide(Optimizer &optimizer, const CallStream &call) {
   s.is_skipped = call.is_done_on_return() && found_inf != nullptr && *found_inf != 0.0F;
 }
 
-void Scaler::begin_sweeps(Optimizer &optimizer, const CallStream &call) {
+void Scaler::begin_sweeps(Optimizer &optimizer, CallStream &call) {
   StepSlices &s = optimizer.slices;
   optimizer.run(s.scalars, {0, 0, true, false, false, false, false}, call);
   s.is_begun = !s.is_skipped && optimizer.preparing_moves();

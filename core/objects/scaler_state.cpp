@@ -16,10 +16,10 @@ static_assert(sizeof(HistoryEntry) == sizeof(gsc_history_entry) &&
               offsetof(HistoryEntry, nonfinite_count) == offsetof(gsc_history_entry, nonfinite_count) &&
               offsetof(HistoryEntry, overflow) == offsetof(gsc_history_entry, overflow));
 
-ScalerRecord Scaler::read_record(const CallStream &call) const {
+ScalerRecord Scaler::read_record(CallStream &call) const {
   order_.precede(call);
   ScalerRecord r;
-  call.backend.read_sync(&r, record(), sizeof r, call.stream);
+  call.backend.read_sync(&r, record(), sizeof r, call.stream());
   return r;
 }
 
@@ -35,10 +35,10 @@ void Scaler::require_checked(const TensorList *grads) const {
 }
 
 float Scaler::get_scale(gsc_stream stream) const {
-  const CallStream call(context_->backend(), stream);
+  CallStream call(*context_, stream);
   order_.precede(call);
   PolicyState state;
-  call.backend.read_sync(&state, &record()->state, sizeof state, stream);
+  call.backend.read_sync(&state, &record()->state, sizeof state, call.stream());
   if (!call.backend.host_visible()) log_underflow(state, Cause::kUpdate);
   return state.scale;
 }
@@ -80,10 +80,10 @@ Scaler::Offender Scaler::first_offender() const {
 
 bool Scaler::get_report_sync(const TensorList *grads, gsc_report *out, gsc_stream stream) {
   require_checked(grads);
-  const CallStream call(context_->backend(), stream);
+  CallStream call(*context_, stream);
   const ScalerRecord scaler = read_record(call);
   ListRecord list;
-  if (grads != nullptr) call.backend.read_sync(&list, record_here(*grads, call), sizeof list, stream);
+  if (grads != nullptr) call.backend.read_sync(&list, record_here(*grads, call), sizeof list, call.stream());
   pack_report(scaler, grads != nullptr ? &list : nullptr, *out);
   const bool is_error = options_.floor_action == GSC_FLOOR_ERROR && (out->flags & GSC_REPORT_AT_FLOOR) != 0;
   if (!context_->backend().host_visible()) {  // last: the callbacks may use and destroy objects
@@ -95,12 +95,12 @@ bool Scaler::get_report_sync(const TensorList *grads, gsc_report *out, gsc_strea
 
 void Scaler::read_report_async(const TensorList *grads, gsc_report *out, gsc_stream stream) {
   require_checked(grads);
-  const CallStream call(context_->backend(), stream);
-  order_.precede(call);
+  CallStream call(*context_, stream);
+  order_.use(call);
+  if (grads != nullptr) order_of_record(*grads).use(call);
   const ListRecord *list = grads != nullptr ? record_here(*grads, call) : nullptr;
-  call.backend.record({.kind = RecordJob::Kind::kReport, .seen = list, .scaler = record(), .out = out}, stream);
-  if (grads != nullptr) release_record(*grads, call);
-  order_.mark(call);
+  call.backend.record({.kind = RecordJob::Kind::kReport, .seen = list, .scaler = record(), .out = out}, call.stream());
+  call.mark();
 }
 
 int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_stream stream) {
@@ -110,7 +110,8 @@ int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_strea
   if (capacity > 0 && out == nullptr) {
     refuse("out_entries", "is NULL but capacity is %lld", static_cast<long long>(capacity));
   }
-  const ScalerRecord r = read_record(CallStream(context_->backend(), stream));
+  CallStream call(*context_, stream);
+  const ScalerRecord r = read_record(call);
   const int64_t held = std::min(r.state.updates - r.history_begin, r.history_capacity);
   const int64_t count = std::min(held, capacity);
   Backend &backend = context_->backend();
@@ -118,7 +119,7 @@ int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_strea
     for (int64_t done = 0; done < count;) {  // up to the end of the ring, then from its beginning
       const int64_t at = (r.state.updates - count + done) % r.history_capacity;
       const int64_t part = std::min(count - done, r.history_capacity - at);
-      backend.read_sync(to + done, r.history + at, part * int64_t{sizeof(HistoryEntry)}, stream);
+      backend.read_sync(to + done, r.history + at, part * int64_t{sizeof(HistoryEntry)}, call.stream());
       done += part;
     }
   };
@@ -152,7 +153,8 @@ void Scaler::device_state(const TensorList *grads, gsc_device_state *out) const 
 
 void Scaler::get_state(gsc_scaler_state *out, gsc_stream stream) const {
   if (!enabled()) fail(GSC_ERROR_BAD_STATE, "scaler", "is disabled and has no state");
-  const ScalerRecord r = read_record(CallStream(context_->backend(), stream));
+  CallStream call(*context_, stream);
+  const ScalerRecord r = read_record(call);
   gsc_scaler_state s{};
   s.struct_size = sizeof s;
   s.format = GSC_SCALER_STATE_FORMAT;
@@ -212,7 +214,7 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
            state.hysteresis_tracker, options_.hysteresis);
   }
   if (!enabled()) return;
-  const CallStream call(context_->backend(), stream);
+  CallStream call(*context_, stream);
   wait_for_lists(call);
   ScalerRecord r = new_record(options);
   store_scale(r.state, state.scale);
@@ -225,10 +227,10 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
   r.state.skipped = state.skipped;
   r.state.skips_at_floor = state.skips_at_floor;
   r.history_begin = state.updates;
-  context_->backend().write(record(), &r, sizeof r, stream);
+  context_->backend().write(record(), &r, sizeof r, call.stream());
   options_ = options;
   reset_lists();
-  order_.mark(call);
+  call.mark();
   log_underflow(r.state, Cause::kCaller);
 }
 
@@ -246,12 +248,12 @@ void Scaler::set_options(const gsc_scaler_options &options, gsc_stream stream) {
            options_.history_capacity);
   }
   require_no_slices();
-  const CallStream call(context_->backend(), stream);
+  CallStream call(*context_, stream);
   wait_for_lists(call);
   context_->backend().record({.kind = RecordJob::Kind::kSetPolicy, .scaler = record(), .policy = make_policy(options)},
-                             stream);
+                             call.stream());
   options_ = options;
-  order_.mark(call);
+  call.mark();
 }
 
 }  // namespace gsc

@@ -50,7 +50,7 @@ TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t 
       moved_(context_->memory()),
       addresses_(context_->memory()),
       overlap_(context_->memory()),
-      order_(context_->backend()) {
+      order_(*context_) {
   plan_.build(tensors, count, context_->backend().wanted_tasks());
   plan_.need_partials();
   holds_state_ = std::any_of(tensors, tensors + count, [](const gsc_tensor &t) { return !is_element_dtype(t.dtype); });
@@ -65,9 +65,11 @@ TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t 
 TensorList::~TensorList() {
   Backend &backend = context_->backend();
   try {  // A scaler's device may still have to read the record, which is freed when this device has no work left.
-    other_context.read.precede(CallStream(backend, backend.setup_stream()));
+    CallStream setup(*context_, backend.setup_stream());
+    other_context.read.precede(setup);
   } catch (...) {  // NOLINT(bugprone-empty-catch): a device that fails runs nothing more
   }
+  order_.precede_release();
   other_context = OtherContext{};
   backend.unbind(plan_);
 }
@@ -138,17 +140,16 @@ void TensorList::move(const P &is_present, void *const *data, gsc_stream stream,
     overlap_.run();
   }
   require_no_slices("list");
-  const CallStream call(context_->backend(), stream);
+  CallStream call(*context_, stream);
   const std::lock_guard lock(context_->uses_mutex());
   for (const ListUse *use = first_use(); use != nullptr; use = use->next) {
     if (use->user->is_in_call()) fail(GSC_ERROR_BAD_STATE, "list", "is in use by a step that has not returned");
     if (data != nullptr) use->user->require_no_overlap(overlap_, *this);
-    use->user->grads().precede(call);
   }
-  precede(call);
-  context_->backend().rebind(plan_, addresses_.data(), stream);
+  order_.use(call);
+  call.backend.rebind(plan_, addresses_.data(), call.stream());
   commit();
-  mark(call);
+  call.mark();
 }
 
 void TensorList::require_index(int64_t index) const {
@@ -205,18 +206,6 @@ void TensorList::cancel_slices() noexcept {
   if (id == 0) return;
   const std::lock_guard lock(context_->uses_mutex());
   for (const ListUse *use = first_use(); use != nullptr; use = use->next) use->user->end_slices(id);
-}
-
-void TensorList::precede(const CallStream &call) const {
-  if (call.is_done_on_return()) return;  // before the lock: every step on the CPU gets here for each list
-  const std::lock_guard lock(order_mutex_);
-  order_.precede(call);
-}
-
-void TensorList::mark(const CallStream &call) const {
-  if (call.is_done_on_return()) return;
-  const std::lock_guard lock(order_mutex_);
-  order_.mark(call);
 }
 
 uint64_t TensorList::owner() {

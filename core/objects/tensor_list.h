@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 
 #include "core/base/error.h"
 #include "core/device/names.h"
@@ -88,9 +87,8 @@ class TensorList final : public Object {
     iteration.end();
   }
 
-  /// Order the calls that use the list, also those of optimizers.
-  void precede(const CallStream &call) const;
-  void mark(const CallStream &call) const;
+  /// Of the calls that use the list, also those of optimizers.
+  StreamOrder &order() const { return order_; }
 
   Iteration iteration;
   uint64_t checked_by = 0;     ///< id of the scaler that wrote the record; 0: none yet
@@ -120,7 +118,6 @@ class TensorList final : public Object {
   Vec<gsc_tensor> moved_;
   Vec<void *> addresses_;
   OverlapCheck overlap_;
-  mutable std::mutex order_mutex_;  ///< any thread may destroy a scaler that had the list
   mutable StreamOrder order_;
   std::atomic<uint64_t> abandoned_by_{0};
   std::atomic<uint64_t> slices_{0};

@@ -65,7 +65,9 @@
  *     valid while a list refers to it and until the work on it is done. The library owns what its create functions
  *     return.
  *   - Destruction. A destroy function releases your reference; NULL does nothing. Destroy in any order and from any
- *     thread. An object lives until the last object that uses it is gone.
+ *     thread, with CUDA also while work is pending: device memory goes to its next owner behind the work. An object lives
+ *     until the last object that uses it is gone. A captured graph keeps no objects alive: end its replays before you
+ *     destroy what it uses.
  *   - Errors. A function that can fail returns gsc_status, GSC_OK = 0. On error, outputs and everything else are
  *     unchanged unless a comment says otherwise. No call prints or aborts.
  *   - Parameters come in the order object, inputs, outputs, stream.
@@ -75,7 +77,7 @@
  *     stream. For Vulkan it is a command buffer: see gsc_vulkan_device. The CPU ignores it: the work is done when the
  *     call returns.
  *   - Order. Calls that use the same scaler, list or optimizer run on the device in the order in which you make them,
- *     even on different streams. The library does not order your kernels on other streams: use an event. A graph
+ *     even on different streams. A call on an optimizer uses all its lists. The library does not order your kernels on other streams: use an event. A graph
  *     capture keeps this order among its calls only. You order the graph with the work outside it.
  *   - Waiting. A function with a stream waits for the device only if its name ends in _sync. On GPUs without memory
  *     pools, operations without a scaler also wait.
@@ -1415,7 +1417,7 @@ struct gsc_context_options {
   void *log_user;
   /**
    * CUDA: a cudaMemPool_t of the device for all device memory, that is state, tables of lists, records and scratch. It
-   * must outlive the context and its objects. NULL: cudaMalloc, and a pool of the library's for scratch.
+   * must outlive the context and its objects, and gets memory back in stream order, without a wait. NULL: cudaMalloc, and a pool of the library's for scratch.
    */
   void *device_pool;
   /** Vulkan: your device, read before the call returns. NULL: the library opens device_index by the system's loader. */

@@ -160,11 +160,34 @@ TEST_F(EmulatedBackend, LearningRateAndStepScalarsAreReadOnTheDevice) {
   EXPECT_EQ(skipped_steps(optimizer), 1);
 }
 
+/// No kernel has a grid of no blocks.
 TEST_F(EmulatedBackend, EmptyLists) {
-  const Training training(contexts.device, 0);
-  ASSERT_GSC_OK(training.step());
-  EXPECT_EQ(report_of(training.scaler, training.grads).grad_norm, 0.0);
-  EXPECT_EQ(applied_steps(training.optimizer), 1);
+  for (const int32_t kind : optimizer_kinds()) {
+    SCOPED_TRACE(kind);
+    for (const int groups : {1, 20}) {
+      const Training training(contexts.device, 0, 0, GSC_FP32, optimizer_options(kind));
+      auto options = with_size<gsc_optimizer_options>();
+      ASSERT_GSC_OK(gsc_optimizer_get_options(training.optimizer, 0, &options));
+      for (int i = 1; i < groups; ++i) {
+        ASSERT_GSC_OK(gsc_optimizer_add_group(training.optimizer, 0, 0, &options, nullptr));
+      }
+      ASSERT_GSC_OK(training.step());
+      EXPECT_EQ(report_of(training.scaler, training.grads).grad_norm, 0.0);
+      EXPECT_EQ(applied_steps(training.optimizer), 1);
+      ASSERT_GSC_OK(gsc_tensor_list_set_present(training.grads, nullptr, nullptr, 0, nullptr));
+      ASSERT_GSC_OK(training.step());
+      ASSERT_GSC_OK(gsc_optimizer_zero_grads(training.optimizer, nullptr));
+      ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(training.grads, nullptr, nullptr, 0, nullptr));
+      ASSERT_GSC_OK(load_image(training.optimizer, saved_image(training.optimizer)));
+      int64_t left = -1;
+      ASSERT_GSC_OK(gsc_scaler_step_slice(training.scaler, training.optimizer, INT64_MAX, &left, nullptr));
+      EXPECT_EQ(left, 0);
+      ASSERT_GSC_OK(gsc_scaler_update(training.scaler, nullptr));
+      EXPECT_EQ(applied_steps(training.optimizer), 3);
+      const gsc_status status = gsc_optimizer_set_evaluating(training.optimizer, 1, nullptr);
+      EXPECT_TRUE(status == GSC_OK || status == GSC_ERROR_INVALID_ARGUMENT) << gsc_error_get_message();
+    }
+  }
   double *out = static_cast<double *>(emulation::allocate_device(8));
   ASSERT_GSC_OK(gsc_ops_norm(contexts.device, nullptr, 0, GSC_NORM_L2, out, nullptr, nullptr));
   EXPECT_EQ(read_device(out), 0.0);

@@ -34,6 +34,25 @@ TEST(StreamOrder, OneStreamWaitsForNothing) {
   }
 }
 
+/// Nor does the first call on a stream, and a call in a capture only for calls in the same: CUDA would refuse to wait
+/// for an event of another capture, or of none.
+TEST(StreamOrder, CapturesWaitForTheirOwnCalls) {
+  const Context context = make_cuda_context(0);
+  const Training training(context);
+  const DeviceStream streams[3] = {DeviceStream(0), DeviceStream(0), DeviceStream(0)};
+  const int64_t before = emulation::event_wait_count();
+  ASSERT_GSC_OK(training.step(streams[0]));
+  EXPECT_EQ(emulation::event_wait_count(), before) << "there is nothing to wait for";
+  for (const DeviceStream &stream : {std::cref(streams[1]), std::cref(streams[2])}) {
+    emulation::begin_capture(stream);
+    EXPECT_GSC_OK(training.step(stream.get()));
+    EXPECT_TRUE(emulation::end_capture(stream));
+    EXPECT_EQ(emulation::event_wait_count(), before) << "it is another's";
+  }
+  ASSERT_GSC_OK(training.step(streams[1]));
+  EXPECT_EQ(emulation::event_wait_count(), before + 1) << "for the first step, which is in no graph";
+}
+
 /// A list of device 1, whose report a scaler of device 0 was asked for on a stream and has not read yet.
 class UnreadReport : public testing::Test {
  protected:

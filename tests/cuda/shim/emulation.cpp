@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 
+#include "fake_state.h"
 #include "fiber.h"
 
 namespace gsc::cuda::emulation {
@@ -152,9 +153,17 @@ static void run_grid(int64_t blocks, int threads, const std::function<void()> &b
   }
 }
 
+cudaError_t check_shape(int64_t blocks, int threads) {
+  constexpr int64_t kMostBlocks = INT32_MAX;
+  constexpr int kMostThreads = 1024;
+  const bool fits = blocks >= 1 && blocks <= kMostBlocks && threads >= 1 && threads <= kMostThreads;
+  return fits ? cudaSuccess : refusal(cudaErrorInvalidConfiguration);
+}
+
 cudaError_t run(int64_t blocks, int threads, cudaStream_t stream, const std::function<void()> &body) {
   if (fails("cudaLaunchKernel")) return failure();
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
+  if (is_implicit(stream)) return refusal(cudaErrorStreamCaptureImplicit);
   ++launches;
   enqueue_work(stream, [=] { run_grid(blocks, threads, body); });
   return cudaSuccess;

@@ -86,11 +86,16 @@ P with_team(P parameter, int64_t warps) {
   return parameter;
 }
 
+/// The error of a launch that no device can do: a grid or block of no threads, or of more than the limits.
+cudaError_t check_shape(int64_t blocks, int threads);
+
 /// Launches a kernel by its address, as cudaLaunchKernel does. Where kernels run as PTX: see tests/cuda/ptx.
 cudaError_t launch(const void *kernel, int64_t blocks, int threads, cudaStream_t stream, const void *const *arguments);
 
 template <typename... P, typename... A>
 cudaError_t enqueue(void (*kernel)(P...), int64_t blocks, int threads, cudaStream_t stream, const A &...arguments) {
+  static_assert((sizeof(P) + ... + 0) <= 4096, "more parameters than a kernel takes");
+  if (const cudaError_t error = check_shape(blocks, threads); error != cudaSuccess) return error;
   const std::tuple<std::remove_const_t<P>...> values(
       with_team(std::remove_const_t<P>(arguments), blocks * threads / 32)...);
   return std::apply(
@@ -146,6 +151,8 @@ bool is_stream(cudaStream_t stream);
 /// Whether work on streams is done only when something waits for it, and then only that of the stream and of what it
 /// waits for, instead of at once. Where kernels run as PTX they run at once.
 void set_lazy_streams(bool lazy);
+/// How much work of the stream has been enqueued and not done.
+int64_t pending_work(cudaStream_t stream);
 /// Does `work` on the stream.
 void enqueue_work(cudaStream_t stream, std::function<void()> work);
 /// Keeps what is enqueued from now on, besides doing it, and returns what was kept since the call before: done again, it
@@ -153,7 +160,7 @@ void enqueue_work(cudaStream_t stream, std::function<void()> work);
 std::vector<std::function<void()>> keep_work(bool keep);
 /// Makes every stream look as if it were being captured: anything that would wait for the device fails.
 void set_capturing(bool capturing);
-/// One stream is captured, by any thread; the end tells whether no thread invalidated it.
+/// One stream is captured into a graph of its own, by any thread; the end tells whether no thread invalidated it.
 void begin_capture(cudaStream_t stream);
 bool end_capture(cudaStream_t stream);
 /// Whether the calling thread may make calls that are unsafe during a capture.
@@ -164,13 +171,14 @@ void set_memory_pools(bool there);
 void set_host_page_tables(bool used);
 /// How far from its own address pinned memory is mapped on the devices; 0 by default.
 void set_mapping_distance(int64_t bytes);
-/// Device allocations (except stream-ordered ones) and waits so far; freeing waits too, unless in stream order.
+/// Device allocations (except stream-ordered ones) and waits so far. Freeing waits too, unless the memory is a pool's.
 int64_t allocation_count();
 int64_t wait_count();
 /// Nodes of graphs that are not kernels: copies, fills, and memory.
 int64_t other_node_count();
-/// Waits of streams for events.
+/// Waits of streams for events, and records of events on streams.
 int64_t event_wait_count();
+int64_t event_record_count();
 /// Bytes currently allocated on the device, including stream-ordered ones.
 int64_t bytes_in_use();
 /// Existing streams, events and pools.

@@ -2,9 +2,31 @@
 //
 // Two CUDA devices in host memory, with two multiprocessors unless the environment asks for more, to run the backend's
 // own host code in the tests. Device memory is in one region that is accessible only while a kernel runs: host code
-// that touches it faults. Copies go through a second mapping. New and freed memory is filled with 0xff. Stream
-// operations complete at once, or as late as possible (set_lazy_streams), and streams work only in their own context:
-// the primary one of a device, or one made by a test. Every call that can fail can be made to fail, see fail_call.
+// that touches it faults. Copies go through a second mapping. Stream operations complete at once, or as late as possible
+// (set_lazy_streams), and streams and events work only in their own context: the primary one of a device, or one made by
+// a test. Every call that can fail can be made to fail, see fail_call.
+//
+// Where CUDA leaves a choice, the emulation takes the worse one:
+//   - New and freed memory is filled with 0xff and handed out again at once. A write to freed memory, or beyond an
+//     allocation, ends the program once the memory is handed out or freed.
+//   - cudaFree waits for the device, except for memory of a pool, of which CUDA assumes that all accesses are complete.
+//   - Memory from cudaMallocFromPoolAsync holds nothing until its stream gets there.
+//   - Copies of pageable memory are done after the call has returned, as late as others.
+//   - Work of a destroyed stream goes on, as late as possible.
+//   - It refuses grids of no or too many blocks, blocks of no or too many threads, copies and fills that leave an
+//     allocation, copies against their direction, events of another context, waits for events of another capture, what a
+//     capture forbids, and the default stream while a stream that blocks with it is captured. A kernel of more than 4 KiB
+//     of parameters does not compile.
+//
+// What it allows and CUDA does not:
+//   - Waiting for an event of a capture does not take a stream into the capture; it fails.
+//   - Captured work is done at once, besides being kept, and sets no dependencies.
+//   - The legacy default stream waits for no other stream, and none waits for it.
+//   - Kernels may take any memory of the devices, also another device's and beyond an allocation, and may exceed their
+//     launch bounds, registers and shared memory. Kernels that run as PTX are checked for accesses (tests/cuda/ptx).
+//   - Blocks run one after the other, so that races between them do not show; see tests/cuda/ptx for those in a block.
+//   - A pool does not keep memory for later, and has no limit or place of its own.
+//   - Calls from several threads at once are not safe, and no call blocks another.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -64,9 +86,21 @@ void *reach(const void *address) {
   return byte >= s.region && byte < s.region + kRegionBytes ? s.copy + (byte - s.region) : byte;
 }
 
+bool is_implicit(cudaStream_t stream) {
+  State &s = state();
+  if (stream != nullptr) return false;
+  for (const auto &[captured, id] : s.captured) {
+    const auto found = s.streams.find(captured);
+    if (found == s.streams.end() || !found->second.blocks || found->second.context != working_context()) continue;
+    s.capture_disturbed = true;
+    return true;
+  }
+  return false;
+}
+
 bool disturbs_capture() {
   State &s = state();
-  if (this_thread().mode == cudaStreamCaptureModeRelaxed || !(s.capturing || !s.captured.empty())) return false;
+  if (this_thread().mode == cudaStreamCaptureModeRelaxed || (s.capturing == 0 && s.captured.empty())) return false;
   s.capture_disturbed = true;
   return true;
 }
@@ -77,7 +111,8 @@ bool fails(const char *call) {
   s.failed_call = call;
   return true;
 }
-cudaError_t failure() { return this_thread().last_error = state().failure; }
+cudaError_t refusal(cudaError_t error) { return this_thread().last_error = error; }
+cudaError_t failure() { return refusal(state().failure); }
 cudaError_t take_last_error() { return std::exchange(this_thread().last_error, cudaSuccess); }
 void fail_call(int64_t index) {
   state().calls = 0;
@@ -93,23 +128,38 @@ const char *failed_call() { return state().failed_call; }
 
 namespace {
 
+constexpr char kFill = '\xff';  ///< new and freed memory
+
 /// Up to the highest address that was ever in use.
 void protect(int access) { mprotect(state().region, state().used, access); }
 
+size_t rounded_up(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+/// Memory that belongs to no one still holds what it was filled with.
+void expect_untouched(const char *begin, const char *end, const char *what) {
+  const auto *written = std::find_if(begin, end, [](char byte) { return byte != kFill; });
+  if (written == end) return;
+  std::fprintf(stderr, "emulation: %s was written to, at offset %td\n", what, written - state().copy);
+  std::abort();
+}
+
 void *take(size_t bytes, int device, CUcontext context) {
   State &s = state();
-  const size_t rounded = (bytes + 255) / 256 * 256;
+  if (bytes == 0) return nullptr;
+  const size_t rounded = rounded_up(bytes);
   char *place = s.region;
   for (const auto &[start, allocation] : s.allocations) {
     if (start < s.region || start >= s.region + kRegionBytes) continue;
     if (static_cast<size_t>(start - place) >= rounded) break;
-    place = start + (allocation.bytes + 255) / 256 * 256;
+    place = start + rounded_up(allocation.bytes);
   }
   if (rounded > static_cast<size_t>(s.region + kRegionBytes - place)) return nullptr;
-  s.allocations[place] = {bytes == 0 ? 1 : bytes, device, context};
+  const size_t begin = place - s.region, end = begin + rounded;
+  expect_untouched(s.copy + begin, s.copy + std::max(begin, std::min(end, s.used)), "freed memory");
+  s.allocations[place] = {bytes, device, context};
   s.bytes_in_use += static_cast<int64_t>(bytes);
-  s.used = std::max(s.used, static_cast<size_t>(place - s.region) + rounded);
-  std::memset(reach(place), 0xff, bytes);
+  s.used = std::max(s.used, end);
+  std::memset(s.copy + begin, kFill, rounded);
   return place;
 }
 
@@ -117,8 +167,11 @@ cudaError_t give_back(void *memory) {
   State &s = state();
   if (memory == nullptr) return cudaSuccess;
   const auto it = s.allocations.find(static_cast<char *>(memory));
-  if (it == s.allocations.end()) return cudaErrorInvalidValue;
-  std::memset(reach(memory), 0xff, it->second.bytes);
+  if (it == s.allocations.end() || it->second.device < 0) return cudaErrorInvalidValue;
+  auto *const place = static_cast<char *>(reach(memory));
+  const size_t rounded = rounded_up(it->second.bytes);
+  expect_untouched(place + it->second.bytes, place + rounded, "memory beyond an allocation");
+  std::memset(place, kFill, rounded);
   s.bytes_in_use -= static_cast<int64_t>(it->second.bytes);
   s.allocations.erase(it);
   return cudaSuccess;
@@ -141,9 +194,16 @@ bool is_stream(cudaStream_t stream) {
 }
 namespace {
 
-const void *queue_of(cudaStream_t stream) {
-  return stream != nullptr ? static_cast<const void *>(stream) : working_context();
+uint64_t queue_of(cudaStream_t stream) {
+  return stream != nullptr ? state().streams[stream].id : reinterpret_cast<uint64_t>(working_context());
 }
+unsigned long long capture_of(cudaStream_t stream) {
+  const State &s = state();
+  if (s.capturing != 0) return s.capturing;
+  const auto found = s.captured.find(stream);
+  return found != s.captured.end() ? found->second : 0;
+}
+bool is_capturing(cudaStream_t stream) { return capture_of(stream) != 0; }
 /// Does what the mark waits for. Work that waits for other queues calls this in turn.
 void finish(const Mark &mark) {
   Queue &queue = state().queues[mark.queue];
@@ -154,27 +214,32 @@ void finish(const Mark &mark) {
     work();
   }
 }
-Mark end_of(const void *queue) {
+Mark end_of(uint64_t queue) {
   const Queue &q = state().queues[queue];
   return {queue, q.done + static_cast<int64_t>(q.work.size())};
 }
 void finish_all() {
   for (auto it = state().queues.begin(); it != state().queues.end(); ++it) finish(end_of(it->first));
 }
-void finish_device() {
+void finish_device(int device) {
   for (auto it = state().queues.begin(); it != state().queues.end(); ++it) {
-    if (it->second.device == working_context()->device) finish(end_of(it->first));
+    if (it->second.device == device) finish(end_of(it->first));
   }
 }
 
 }  // namespace
 
-void enqueue_work(cudaStream_t stream, std::function<void()> work) {
-  if (state().keeping) state().kept.push_back(work);
+int64_t pending_work(cudaStream_t stream) { return std::ssize(state().queues[queue_of(stream)].work); }
+/// What is no part of a graph.
+static void enqueue_outside(cudaStream_t stream, std::function<void()> work) {
   if (!state().lazy) return work();
   Queue &queue = state().queues[queue_of(stream)];
   queue.device = working_context()->device;
   queue.work.push_back(std::move(work));
+}
+void enqueue_work(cudaStream_t stream, std::function<void()> work) {
+  if (state().keeping) state().kept.push_back(work);
+  enqueue_outside(stream, std::move(work));
 }
 std::vector<std::function<void()>> keep_work(bool keep) {
   state().keeping = keep;
@@ -185,11 +250,11 @@ void set_lazy_streams(bool lazy) {
   state().lazy = lazy;
 }
 void set_capturing(bool capturing) {
-  state().capturing = capturing;
+  state().capturing = capturing ? ++state().last_capture : 0;
   state().capture_disturbed = false;
 }
 void begin_capture(cudaStream_t stream) {
-  state().captured.insert(stream);
+  state().captured[stream] = ++state().last_capture;
   state().capture_disturbed = false;
 }
 bool end_capture(cudaStream_t stream) {
@@ -203,6 +268,7 @@ int64_t allocation_count() { return state().allocation_count; }
 int64_t wait_count() { return state().wait_count; }
 int64_t other_node_count() { return state().other_nodes; }
 int64_t event_wait_count() { return state().event_waits; }
+int64_t event_record_count() { return state().event_records; }
 int64_t bytes_in_use() { return state().bytes_in_use; }
 int64_t objects_in_use() {
   const State &s = state();
@@ -253,9 +319,16 @@ using namespace gsc::cuda::emulation;
 
 #define CAN_FAIL() \
   if (fails(__func__)) return failure()
-#define CAN_FAIL_ON(stream) \
-  CAN_FAIL();               \
-  if (!is_stream(stream)) return cudaErrorInvalidResourceHandle
+#define CAN_FAIL_ON(stream)                                      \
+  CAN_FAIL();                                                    \
+  if (!is_stream(stream)) return cudaErrorInvalidResourceHandle; \
+  if (is_implicit(stream)) return refusal(cudaErrorStreamCaptureImplicit)
+
+/// Whether all of these bytes belong to one allocation on a device.
+static bool is_device_memory(const void *memory, size_t bytes) {
+  const auto *found = find_allocation(memory);
+  return found != nullptr && found->second.device >= 0 && is_cuda_memory(memory, bytes);
+}
 
 // Calls that free or put back have done so when they report a failure: CUDA returns errors of earlier work there.
 
@@ -307,30 +380,33 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode) {
   std::swap(*mode, this_thread().mode);
   return cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
   const CUcontext context = working_context();
   CAN_FAIL();
   if (disturbs_capture()) return cudaErrorStreamCaptureUnsupported;
   *stream = reinterpret_cast<cudaStream_t>(std::malloc(1));
-  state().streams[*stream] = {context, ++state().last_stream_id};
+  state().streams[*stream] = {context, ++state().last_stream_id, flags != cudaStreamNonBlocking};
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   working_context();
   if (disturbs_capture()) return cudaErrorStreamCaptureUnsupported;
+  // Its work goes on.
   if (state().streams.erase(stream) == 0) return cudaErrorInvalidResourceHandle;
-  finish(end_of(stream));
   std::free(stream);
   return fails(__func__) ? failure() : cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   CAN_FAIL_ON(stream);
-  if (disturbs_capture() || state().captured.count(stream) != 0) return cudaErrorStreamCaptureUnsupported;
+  if (disturbs_capture()) return cudaErrorStreamCaptureUnsupported;
+  if (is_capturing(stream)) {
+    state().capture_disturbed = true;
+    return cudaErrorStreamCaptureUnsupported;
+  }
   finish(end_of(queue_of(stream)));
   ++state().wait_count;
   return cudaSuccess;
 }
-static bool is_capturing(cudaStream_t stream) { return state().capturing || state().captured.count(stream) != 0; }
 /// What the stream is given is no kernel.
 static void note_node(cudaStream_t stream) { state().other_nodes += is_capturing(stream) ? 1 : 0; }
 static cudaError_t capture_status(cudaStream_t stream, cudaStreamCaptureStatus *status) {
@@ -348,14 +424,14 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *
   return fails(__func__) ? failure() : capture_status(stream, status);
 }
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus *status, unsigned long long *id) {
-  *id = 1;
+  *id = capture_of(stream);
   return fails(__func__) ? failure() : capture_status(stream, status);
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
-  working_context();
+  const CUcontext context = working_context();
   CAN_FAIL();
   *event = reinterpret_cast<cudaEvent_t>(std::malloc(1));
-  state().events[*event] = {};
+  state().events[*event] = {context, {}};
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -367,28 +443,36 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   CAN_FAIL();
-  if (!is_stream(stream) || state().events.count(event) == 0) return cudaErrorInvalidResourceHandle;
-  Mark &mark = state().events[event];
-  mark = end_of(queue_of(stream));
-  mark.captured = is_capturing(stream);
+  const auto found = state().events.find(event);
+  if (!is_stream(stream) || found == state().events.end() || found->second.context != working_context()) {
+    return cudaErrorInvalidResourceHandle;
+  }
+  if (is_implicit(stream)) return refusal(cudaErrorStreamCaptureImplicit);
+  ++state().event_records;
+  found->second.mark = end_of(queue_of(stream));
+  found->second.mark.capture = capture_of(stream);
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   CAN_FAIL();
   if (!is_stream(stream) || state().events.count(event) == 0) return cudaErrorInvalidResourceHandle;
-  const Mark mark = state().events[event];
-  if (mark.captured && !is_capturing(stream)) return cudaErrorCapturedEvent;
-  if (!mark.captured && is_capturing(stream)) return cudaErrorStreamCaptureIsolation;
+  if (is_implicit(stream)) return refusal(cudaErrorStreamCaptureImplicit);
+  const Mark mark = state().events[event].mark;
+  if (const unsigned long long capture = capture_of(stream); mark.capture != capture) {
+    if (capture == 0) return cudaErrorCapturedEvent;
+    state().capture_disturbed = true;
+    return mark.capture == 0 ? cudaErrorStreamCaptureIsolation : cudaErrorStreamCaptureMerge;
+  }
   ++state().event_waits;
   enqueue_work(stream, [mark] { finish(mark); });
   return cudaSuccess;
 }
-cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const cudaMemPoolProps *) {
+cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const cudaMemPoolProps *properties) {
   working_context();
   CAN_FAIL();
   if (!state().has_pools) return cudaErrorNotSupported;
   *pool = reinterpret_cast<cudaMemPool_t>(std::malloc(1));
-  state().pools.insert(*pool);
+  state().pools[*pool] = properties->location.id;
   return cudaSuccess;
 }
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void *) {
@@ -402,17 +486,23 @@ cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
 }
 cudaError_t cudaMallocFromPoolAsync(void **memory, size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
   CAN_FAIL_ON(stream);
-  if (state().pools.count(pool) == 0) return cudaErrorInvalidValue;
+  if (state().pools.count(pool) == 0 || bytes == 0) return cudaErrorInvalidValue;
   note_node(stream);
-  *memory = take(bytes, working_context()->device, nullptr);
-  return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+  void *const place = *memory = take(bytes, state().pools[pool], nullptr);
+  if (place == nullptr) return cudaErrorMemoryAllocation;
+  // It holds nothing until the stream gets there.
+  enqueue_outside(stream, [=] { std::memset(reach(place), kFill, bytes); });
+  return cudaSuccess;
 }
 cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream) {
-  const bool known = memory == nullptr || state().allocations.count(static_cast<char *>(memory)) != 0;
-  const cudaError_t error = is_stream(stream) && known ? cudaSuccess : cudaErrorInvalidResourceHandle;
+  if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
+  if (is_implicit(stream)) return refusal(cudaErrorStreamCaptureImplicit);
+  const auto found = state().allocations.find(static_cast<char *>(memory));
+  if (found == state().allocations.end() || found->second.freed) return cudaErrorInvalidValue;
   note_node(stream);
-  if (error == cudaSuccess) enqueue_work(stream, [=] { give_back(memory); });
-  return fails(__func__) ? failure() : error;
+  found->second.freed = true;
+  enqueue_work(stream, [=] { give_back(memory); });
+  return fails(__func__) ? failure() : cudaSuccess;
 }
 cudaError_t cudaMalloc(void **memory, size_t bytes) {
   const CUcontext context = working_context();
@@ -420,30 +510,40 @@ cudaError_t cudaMalloc(void **memory, size_t bytes) {
   if (disturbs_capture()) return cudaErrorStreamCaptureUnsupported;
   ++state().allocation_count;
   *memory = take(bytes, context->device, context);
+  if (bytes == 0) return cudaSuccess;
   return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFree(void *memory) {
   working_context();
   if (disturbs_capture()) return cudaErrorStreamCaptureUnsupported;
-  finish_device();
-  ++state().wait_count;
+  if (memory == nullptr) return cudaSuccess;
+  const auto found = state().allocations.find(static_cast<char *>(memory));
+  if (found == state().allocations.end() || found->second.freed) return cudaErrorInvalidValue;
+  // Of a pool's memory the driver assumes that all accesses are complete.
+  if (found->second.context != nullptr) {
+    finish_device(found->second.device);
+    ++state().wait_count;
+  }
   const cudaError_t error = give_back(memory);
   return fails(__func__) ? failure() : error;
 }
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream) {
   CAN_FAIL_ON(stream);
+  if (!is_device_memory(memory, bytes)) return cudaErrorInvalidValue;
   note_node(stream);
   enqueue_work(stream, [=] { std::memset(reach(memory), value, bytes); });
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   CAN_FAIL_ON(stream);
+  if (bytes == 0) return cudaSuccess;
+  if (is_device_memory(to, bytes) != (kind != cudaMemcpyDeviceToHost)) return cudaErrorInvalidValue;
+  if (is_device_memory(from, bytes) != (kind != cudaMemcpyHostToDevice)) return cudaErrorInvalidValue;
   note_node(stream);
-  // With pageable memory it may wait.
+  // With pageable memory it may wait, and it may do the copy after it has returned.
   const bool pageable = find_allocation(to) == nullptr || find_allocation(from) == nullptr;
   if (pageable && disturbs_capture()) return cudaErrorStreamCaptureUnsupported;
-  if (bytes > 0) enqueue_work(stream, [=] { std::memcpy(reach(to), reach(from), bytes); });
-  if (pageable) finish(end_of(queue_of(stream)));
+  enqueue_work(stream, [=] { std::memcpy(reach(to), reach(from), bytes); });
   return cudaSuccess;
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *address) {

@@ -8,7 +8,6 @@
 #include <deque>
 #include <functional>
 #include <map>
-#include <set>
 #include <string>
 
 #include "cuda.h"
@@ -27,8 +26,9 @@ inline constexpr int kMajor = 9;  ///< of the compute capability
 
 struct Allocation {
   size_t bytes;
-  int device;         ///< -1: pinned host memory
-  CUcontext context;  ///< NULL: from a pool, which belongs to none
+  int device;          ///< -1: pinned host memory
+  CUcontext context;   ///< NULL: from a pool, which belongs to none
+  bool freed = false;  ///< in the order of a stream that has not got there yet
 };
 
 /// Work that has been enqueued and not done; with lazy streams only.
@@ -40,12 +40,17 @@ struct Queue {
 struct Stream {
   CUcontext context;
   unsigned long long id;  ///< never reused
+  bool blocks;            ///< with the default stream
 };
 /// What an event waits for: the first `count` things ever enqueued there.
 struct Mark {
-  const void *queue = nullptr;
+  uint64_t queue = 0;
   int64_t count = 0;
-  bool captured = false;  ///< the event is part of a graph
+  unsigned long long capture = 0;  ///< the graph capture that the event is part of; 0: none
+};
+struct Event {
+  CUcontext context;
+  Mark mark;
 };
 
 struct State {
@@ -57,19 +62,20 @@ struct State {
   std::map<char *, Allocation> allocations;
   std::map<cudaStream_t, Stream> streams;
   unsigned long long last_stream_id = 2;
-  int64_t event_waits = 0;
-  std::map<cudaEvent_t, Mark> events;
+  int64_t event_waits = 0, event_records = 0;
+  std::map<cudaEvent_t, Event> events;
   bool lazy = false;
   bool keeping = false;
   std::vector<std::function<void()>> kept;  ///< work, since keep_work
-  std::map<const void *, Queue> queues;     ///< of streams, and of contexts for their default stream
-  std::set<cudaMemPool_t> pools;
+  std::map<uint64_t, Queue> queues;         ///< by a stream's id, or a context's address for its default stream
+  std::map<cudaMemPool_t, int> pools;       ///< and their devices
   CUctx_st primary[kDevices] = {{0, 0}, {1, 0}};
   bool has_pools = true;
   bool host_page_tables = std::getenv("EMULATED_HOST_PAGE_TABLES") != nullptr;
-  int64_t mapping_distance = 0;     ///< from the address of pinned memory to its address on a device
-  bool capturing = false;           ///< every stream
-  std::set<cudaStream_t> captured;  ///< these streams
+  int64_t mapping_distance = 0;         ///< from the address of pinned memory to its address on a device
+  unsigned long long last_capture = 0;  ///< of the ids of captures
+  unsigned long long capturing = 0;     ///< every stream
+  std::map<cudaStream_t, unsigned long long> captured;  ///< these streams
   bool capture_disturbed = false;
   int64_t allocation_count = 0, wait_count = 0, other_nodes = 0, bytes_in_use = 0, implicit_contexts = 0, calls = 0;
   int64_t failing_call = -1;
@@ -96,6 +102,10 @@ CUcontext working_context();
 const std::pair<char *const, Allocation> *find_allocation(const void *address);
 /// The address through which the runtime itself accesses the memory at `address`.
 void *reach(const void *address);
+/// The error of a call that CUDA refuses, which stays the calling thread's last error until it is taken.
+cudaError_t refusal(cudaError_t error);
+/// Work on the default stream while a stream that blocks with it is captured, which invalidates the capture.
+bool is_implicit(cudaStream_t stream);
 /// A call that a capture on any thread forbids to threads that have not relaxed it, and that invalidates the capture.
 bool disturbs_capture();
 
