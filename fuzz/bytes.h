@@ -28,6 +28,11 @@ class Bytes {
   }
   /// In [0, n).
   int64_t below(int64_t n) { return take<uint8_t>() % n; }
+  /// One of `all`, of which there are 256 at most.
+  template <typename All>
+  const auto &pick(const All &all) {
+    return all[static_cast<size_t>(below(static_cast<int64_t>(all.size())))];
+  }
 
  private:
   const uint8_t *at_;

@@ -27,8 +27,8 @@ void spoil(Bytes &bytes, S &options) {
 }
 
 void check_scaler(const gsc_test::Context &context, Bytes &bytes) {
-  gsc_scaler_options options;
-  FUZZ_CHECK(gsc_scaler_options_init(&options, sizeof options, static_cast<int32_t>(bytes.below(14))) == GSC_OK);
+  static const std::vector<int32_t> presets = gsc_test::scaler_presets();
+  gsc_scaler_options options = gsc_test::preset_options(bytes.pick(presets));
   spoil(bytes, options);
   gsc_scaler *made = nullptr;
   const gsc_status status = gsc_scaler_create(context.get(), &options, &made);
@@ -58,7 +58,8 @@ void check_scaler(const gsc_test::Context &context, Bytes &bytes) {
 }
 
 void check_optimizer(const gsc_test::Context &context, Bytes &bytes) {
-  gsc_optimizer_options options = gsc_test::optimizer_options(static_cast<int32_t>(bytes.below(GSC_NOVOGRAD + 1)));
+  static const std::vector<int32_t> kinds = gsc_test::optimizer_kinds();
+  gsc_optimizer_options options = gsc_test::optimizer_options(bytes.pick(kinds));
   spoil(bytes, options);
   gsc_test::Buffer params(GSC_FP32, 3), grads(GSC_FP16, 3);
   const gsc_test::List p = gsc_test::make_list(context, params), g = gsc_test::make_list(context, grads);

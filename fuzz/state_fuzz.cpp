@@ -65,7 +65,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size > 4096) return 0;
   Bytes bytes(data, size);
   const int64_t way = bytes.below(8);
-  Objects objects(static_cast<int32_t>(bytes.below(GSC_NOVOGRAD + 1)));
+  static const std::vector<int32_t> kinds = gsc_test::optimizer_kinds();
+  Objects objects(bytes.pick(kinds));
   if (way == 0) {
     restore(objects, bytes);
   } else if (way == 1) {

@@ -116,21 +116,22 @@ void VulkanBackend::require_no_commands(gsc_stream stream, const char *what) con
 }
 
 void *VulkanBackend::allocate(int64_t bytes) {
-  const uint64_t address = recorder_.memory.take(bytes);
+  uint64_t address = 0;
   try {
     Recording recording(recorder_, nullptr, "clearing new memory");
+    address = recorder_.take(bytes);
     recording.barrier();
     recording.fill_zero(address, bytes);
     recording.finish(true);
   } catch (...) {
-    recorder_.memory.give_back(address, bytes);
+    if (address != 0) recorder_.give_back(address, bytes);
     throw;
   }
   return at<void>(address);
 }
 
 void VulkanBackend::release(void *memory, int64_t bytes) noexcept {
-  recorder_.memory.give_back(reinterpret_cast<uint64_t>(memory), bytes);
+  recorder_.give_back(reinterpret_cast<uint64_t>(memory), bytes);
 }
 
 void VulkanBackend::write(void *device, const void *host, int64_t bytes, gsc_stream stream) {

@@ -152,6 +152,35 @@ void Recorder::wait(const char *what) {
   for (Slot &slot : slots) wait_for(slot, what);
 }
 
+/// Command buffers of the caller's use nothing that is released: objects are destroyed after them, and what all calls
+/// share is kept. So only the library's own must have ended. If one cannot be waited for, all is kept until the next time.
+bool Recorder::release(Memory::Which which) noexcept {
+  for (Slot &slot : slots) {
+    try {
+      wait_for(slot, "releasing memory");
+    } catch (...) {
+      if (slot.pending) return false;
+    }
+  }
+  return memory.release(which);
+}
+
+uint64_t Recorder::take(int64_t bytes) {
+  try {
+    return memory.take(bytes);
+  } catch (const std::bad_alloc &) {
+    if (!release(Memory::Which::kAll)) throw;
+  } catch (const Error &error) {
+    if (error.details().status != GSC_ERROR_OUT_OF_MEMORY || !release(Memory::Which::kAll)) throw;
+  }
+  return memory.take(bytes);
+}
+
+void Recorder::give_back(uint64_t address, int64_t bytes) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (memory.give_back(address, bytes)) release(Memory::Which::kNotNeeded);
+}
+
 Recording::Recording(Recorder &recorder, gsc_stream stream, const char *what)
     : recorder_(recorder), lock_(recorder.mutex), what_(what), commands_(static_cast<VkCommandBuffer>(stream)) {
   if (commands_ == nullptr) slot_ = &recorder.slots[recorder.next];
@@ -189,7 +218,7 @@ void Recording::add(Kernel kernel, int64_t work, int32_t threads, int32_t specia
 uint64_t Recording::scratch(int64_t bytes) {
   if (bytes > recorder_.scratch_bytes) {
     const int64_t larger = std::max({bytes, 2 * recorder_.scratch_bytes, int64_t{65536}});
-    recorder_.scratch = recorder_.memory.take(larger);
+    recorder_.scratch = recorder_.take(larger);
     recorder_.scratch_bytes = larger;
   }
   return recorder_.scratch;

@@ -37,7 +37,7 @@ class Pipelines {
   Vec<Entry> made_;
 };
 
-/// What all calls of a context share. `mutex` is held while a call records.
+/// What all calls of a context share. `mutex` is held while a call records, and around `memory`.
 struct Recorder {
   Recorder(std::pmr::memory_resource *host, Device &device);
   Recorder(const Recorder &) = delete;
@@ -46,6 +46,10 @@ struct Recorder {
   void close() noexcept;
   /// Waits for all that the library has submitted.
   void wait(const char *what);
+  /// From `memory`, which is asked again without what it holds and does not need if it has no room. `mutex` is held.
+  uint64_t take(int64_t bytes);
+  /// To `memory`, from which it releases what is not needed. What the library has submitted may still use it.
+  void give_back(uint64_t address, int64_t bytes) noexcept;
 
   /// The library's own command buffers.
   struct Slot {
@@ -54,6 +58,7 @@ struct Recorder {
     bool pending = false;
   };
   void wait_for(Slot &slot, const char *what);
+  bool release(Memory::Which which) noexcept;
 
   static constexpr int64_t kArgumentBytes = 65536;
   static constexpr int64_t kStagingBytes = int64_t{1} << 20;

@@ -14,6 +14,9 @@ constexpr int64_t kBlockBytes = int64_t{4} << 20;
 int64_t round_up(int64_t bytes) { return (std::max<int64_t>(bytes, 1) + kAlignment - 1) & -kAlignment; }
 /// The first aligned address of a block, where a part may begin.
 uint64_t start_of(const Block &block) { return (block.address + kAlignment - 1) & -static_cast<uint64_t>(kAlignment); }
+bool holds(const Block &block, uint64_t address) {
+  return address >= block.address && address - block.address < static_cast<uint64_t>(block.bytes);
+}
 
 /// The first type of memory among `allowed` with these properties; UINT32_MAX: none.
 uint32_t find_type(const VkPhysicalDeviceMemoryProperties &memory, uint32_t allowed, VkMemoryPropertyFlags properties) {
@@ -67,6 +70,7 @@ void Memory::ask_caller(Block &block, const VkBufferCreateInfo &info, bool for_h
   block.address = made.address;
   block.mapped = made.mapped;
   block.allocation = made.allocation;
+  hold(block, block.bytes);
   const char *const missing = made.buffer == nullptr               ? "a buffer"
                               : made.address == 0                  ? "an address"
                               : for_host && made.mapped == nullptr ? "a mapped address, which was asked for"
@@ -76,6 +80,11 @@ void Memory::ask_caller(Block &block, const VkBufferCreateInfo &info, bool for_h
     fail(GSC_ERROR_CALLBACK, allocate, "returned the address %#llx, which is not aligned to %d bytes",
          static_cast<unsigned long long>(made.address), static_cast<int>(kLeastAlignment));
   }
+}
+
+void Memory::hold(Block &block, int64_t bytes) {
+  block.held = bytes;
+  held_.fetch_add(bytes, std::memory_order_relaxed);
 }
 
 void Memory::make_own(Block &block, const VkBufferCreateInfo &info, bool for_host, const char *what) {
@@ -99,6 +108,7 @@ void Memory::make_own(Block &block, const VkBufferCreateInfo &info, bool for_hos
   memory.allocationSize = needs.size;
   memory.memoryTypeIndex = type;
   GSC_VK_CALL(what, f, AllocateMemory, device_.get(), &memory, nullptr, &block.memory);
+  hold(block, static_cast<int64_t>(needs.size));
   GSC_VK_CALL(what, f, BindBufferMemory, device_.get(), block.buffer, block.memory, 0);
   if (for_host) GSC_VK_CALL(what, f, MapMemory, device_.get(), block.memory, 0, VK_WHOLE_SIZE, 0, &block.mapped);
   VkBufferDeviceAddressInfo address{};
@@ -110,6 +120,7 @@ void Memory::make_own(Block &block, const VkBufferCreateInfo &info, bool for_hos
 Block Memory::make_mapped(int64_t bytes) { return make_block(bytes, true); }
 
 void Memory::free_block(Block &block) noexcept {
+  held_.fetch_sub(block.held, std::memory_order_relaxed);
   const gsc_vulkan_device &given = device_.given();
   if (given.allocate != nullptr) {
     const gsc_vulkan_buffer made{block.buffer, block.address, block.mapped, block.allocation};
@@ -124,11 +135,21 @@ void Memory::free_block(Block &block) noexcept {
 
 uint64_t Memory::take(int64_t bytes) {
   bytes = round_up(bytes);
-  const std::lock_guard<std::mutex> lock(mutex_);
   // Taken parts lie between gaps: there is one more gap than parts in each block, at most.
   gaps_.reserve(static_cast<std::size_t>(parts_) + blocks_.size() + 3);
   blocks_.reserve(blocks_.size() + 1);
-  auto gap = std::find_if(gaps_.begin(), gaps_.end(), [&](const Gap &g) { return g.bytes >= bytes; });
+  // A small part would hold all of a large block, or of one that could be released.
+  const auto fits = [&](const Gap &g, bool is_used) {
+    const Block &block = *block_of(g.address);
+    return g.bytes >= bytes && (block.bytes > kBlockBytes) == (bytes + kAlignment > kBlockBytes) &&
+           (block.parts > 0) == is_used;
+  };
+  auto gap = gaps_.end();
+  for (const bool is_used : {true, false}) {
+    if (gap == gaps_.end()) {
+      gap = std::find_if(gaps_.begin(), gaps_.end(), [&](const Gap &g) { return fits(g, is_used); });
+    }
+  }
   if (gap == gaps_.end()) {
     blocks_.push_back(make_block(std::max(bytes + kAlignment, kBlockBytes), false));
     const Block &made = blocks_.back();
@@ -142,15 +163,15 @@ uint64_t Memory::take(int64_t bytes) {
   gap->bytes -= bytes;
   if (gap->bytes == 0) gaps_.erase(gap);
   ++parts_;
-  held_.fetch_add(bytes, std::memory_order_relaxed);
+  ++block_of(address)->parts;
   return address;
 }
 
-void Memory::give_back(uint64_t address, int64_t bytes) noexcept {
+bool Memory::give_back(uint64_t address, int64_t bytes) noexcept {
   bytes = round_up(bytes);
-  const std::lock_guard<std::mutex> lock(mutex_);
   --parts_;
-  held_.fetch_sub(bytes, std::memory_order_relaxed);
+  Block &block = *block_of(address);
+  --block.parts;
   const auto is_above = [&](const Gap &g) { return g.address > address; };
   auto next = std::find_if(gaps_.begin(), gaps_.end(), is_above);
   // Blocks are apart, or joined only where both ends are gaps of one block: addresses of two may touch.
@@ -170,17 +191,38 @@ void Memory::give_back(uint64_t address, int64_t bytes) noexcept {
   } else {
     gaps_.insert(next, {address, bytes});
   }
+  if (block.parts > 0) return false;
+  return block.bytes > kBlockBytes ||
+         std::any_of(blocks_.begin(), blocks_.end(), [&](const Block &b) { return b.parts == 0 && &b != &block; });
+}
+
+bool Memory::release(Which which) noexcept {
+  bool keeps = which == Which::kNotNeeded;
+  const std::size_t before = blocks_.size();
+  for (auto block = blocks_.begin(); block != blocks_.end();) {
+    const bool is_kept = keeps && block->parts == 0 && block->bytes <= kBlockBytes;
+    if (is_kept) keeps = false;
+    if (is_kept || block->parts > 0) {
+      ++block;
+      continue;
+    }
+    std::erase_if(gaps_, [&](const Gap &gap) { return holds(*block, gap.address); });
+    free_block(*block);
+    block = blocks_.erase(block);
+  }
+  return blocks_.size() < before;
+}
+
+Block *Memory::block_of(uint64_t address) {
+  const auto found =
+      std::find_if(blocks_.begin(), blocks_.end(), [&](const Block &block) { return holds(block, address); });
+  return found != blocks_.end() ? &*found : nullptr;
 }
 
 Place Memory::place_of(const void *address) {
   const auto at = reinterpret_cast<uint64_t>(address);
-  const std::lock_guard<std::mutex> lock(mutex_);
-  for (const Block &block : blocks_) {
-    if (at >= block.address && at - block.address < static_cast<uint64_t>(block.bytes)) {
-      return {block.buffer, at - block.address};
-    }
-  }
-  return {nullptr, 0};
+  const Block *const block = block_of(at);
+  return block != nullptr ? Place{block->buffer, at - block->address} : Place{nullptr, 0};
 }
 
 }  // namespace gsc::vulkan

@@ -1347,12 +1347,16 @@ typedef struct gsc_vulkan_buffer {
  * Creates a buffer by `create_info`, a const VkBufferCreateInfo *, in memory allocated with
  * VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT: device-local, or coherent and mapped if `mapped` is not 0. Fills all of
  * *out_buffer, whose address is aligned to 16 bytes or more, and returns VK_SUCCESS. Another VkResult makes the call
- * fail. So do exceptions: std::bad_alloc with OUT_OF_MEMORY, others with GSC_ERROR_CALLBACK. Runs on any thread that
- * calls the library, and must not use the context.
+ * fail. So do exceptions: std::bad_alloc with OUT_OF_MEMORY, others with GSC_ERROR_CALLBACK. *out_buffer is then not
+ * read. If memory is out, the library releases what it holds and no object needs, and calls again. Runs on any thread
+ * that calls the library, and must not use the context.
  */
 typedef int32_t (*gsc_vulkan_allocate_fn)(void *user, const void *create_info, int32_t mapped,
                                           gsc_vulkan_buffer *out_buffer);
-/** Destroys a buffer of gsc_vulkan_allocate_fn and frees its memory. Exceptions are dropped. */
+/**
+ * Destroys a buffer of gsc_vulkan_allocate_fn and frees its memory. What the library submitted no longer uses it. Runs
+ * on any thread that calls the library or destroys an object, and must not use the context. Exceptions are dropped.
+ */
 typedef void (*gsc_vulkan_release_fn)(void *user, const gsc_vulkan_buffer *buffer);
 
 /**
@@ -1437,7 +1441,8 @@ GSC_API gsc_status gsc_context_get_device(const gsc_context *context, int32_t *o
 GSC_API gsc_status gsc_context_get_cpu(const gsc_context *context, int32_t *out_cpu_target, int32_t *out_num_threads);
 /**
  * Bytes that a context and its objects hold now, without scratch of a CUDA device and without threads. What one object
- * holds is the difference that its creation makes. On the CPU all memory is host memory. Either output may be NULL.
+ * holds is the difference that its creation makes; on Vulkan, where objects share buffers of 4 MiB, device memory is
+ * that of all buffers that the context holds. On the CPU all memory is host memory. Either output may be NULL.
  */
 GSC_API gsc_status gsc_context_get_memory(const gsc_context *context, int64_t *out_host_bytes,
                                           int64_t *out_device_bytes);

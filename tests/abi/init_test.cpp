@@ -58,6 +58,9 @@ TEST(InitKinds, EveryKindKnowsItsDefaults) {
       {GSC_LARS, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.9, 0, 1e-3},
       {GSC_NOVOGRAD, 1e-2, 0.95, 0.98, 1e-8, 0},
   };
+  std::vector<int32_t> known;
+  for (const Expected &expected : all) known.push_back(expected.kind);
+  EXPECT_EQ(known, optimizer_kinds()) << "a kind of the library has no row";
   for (const Expected &expected : all) {
     SCOPED_TRACE(expected.kind);
     const auto o = initialized(0, gsc_optimizer_options_init, expected.kind);
@@ -88,8 +91,8 @@ TEST(InitKinds, EveryKindKnowsItsDefaults) {
 }
 
 template <typename Options>
-void expect_refused(gsc_status (*init)(Options *, uint32_t, int32_t), int32_t last, const char *word) {
-  for (const int32_t bad : {-1, last + 1, 1000, INT32_MIN, INT32_MAX}) {
+void expect_refused(gsc_status (*init)(Options *, uint32_t, int32_t), int32_t count, const char *word) {
+  for (const int32_t bad : {-1, count, 1000, INT32_MIN, INT32_MAX}) {
     SCOPED_TRACE(bad);
     Options o;
     std::memset(&o, kFill, sizeof o);
@@ -100,8 +103,8 @@ void expect_refused(gsc_status (*init)(Options *, uint32_t, int32_t), int32_t la
 }
 
 TEST(InitKinds, UnknownKindOrPresetIsRefused) {
-  expect_refused(gsc_optimizer_options_init, GSC_NOVOGRAD, ": kind is ");
-  expect_refused(gsc_scaler_options_init, GSC_PRESET_COLOSSALAI, ": preset is ");
+  expect_refused(gsc_optimizer_options_init, static_cast<int32_t>(optimizer_kinds().size()), ": kind is ");
+  expect_refused(gsc_scaler_options_init, static_cast<int32_t>(scaler_presets().size()), ": preset is ");
 }
 
 }  // namespace

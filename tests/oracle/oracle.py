@@ -21,6 +21,12 @@ ON_GROWTH, ON_CLEAN_STEP, CONSECUTIVE = range(3)
 AT_INTERVAL, ONE_LATER, FIRST_ONE_LATER = range(3)
 
 
+def require_equations(kinds):
+    """Programs draw any kind that the library has, and so this file needs the equations of all."""
+    missing = sorted(set(kinds) - set(KINDS))
+    assert not missing, f"oracle.py has no equations for the optimizer kinds {missing} of the library"
+
+
 # -- Numbers
 
 def widen(x, dtype):
@@ -215,7 +221,8 @@ def state_names(o):
     return {ADAGRAD: ["sum"], LION: ["exp_avg"], ADADELTA: ["square_avg", "acc_delta"], ADAMAX: ["exp_avg", "exp_inf"],
             ADABELIEF: ["exp_avg", "exp_avg_var"], ADEMAMIX: ["exp_avg", "exp_avg_sq", "exp_avg_slow"],
             ADAMW_SCHEDULE_FREE: ["z", "exp_avg_sq", "average"], SGD_SCHEDULE_FREE: ["z", "average"],
-            LARS: ["momentum_buffer"] if o.momentum else []}.get(o.kind, ["exp_avg", "exp_avg_sq"])
+            LARS: ["momentum_buffer"] if o.momentum else [],
+            **dict.fromkeys((LAMB, NADAM, RADAM, NOVOGRAD), ["exp_avg", "exp_avg_sq"])}[o.kind]
 
 
 def numbers_of(o, name):
@@ -442,6 +449,7 @@ def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
             return p - a, state
         b = momentum * state[0] + a
         return p - (a + momentum * b if o.flags & NESTEROV else b), [b]
+    assert o.kind == NOVOGRAD, o.kind
     v = state[1]
     corrects = o.flags & BIAS_CORRECTION
     S = math.sqrt(1.0 - power(o.beta2, t)) if corrects else 1.0

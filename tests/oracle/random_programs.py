@@ -437,6 +437,7 @@ def main():
     parser.add_argument("--programs", type=int, default=0)
     arguments = parser.parse_args()
     lib = CLibrary(arguments.library)
+    oracle.require_equations(lib.codes_of("optimizer_options_init", "gsc_optimizer_options"))
     np.seterr(all="ignore")
     end, seed, calls = time.monotonic() + arguments.seconds, arguments.seed, 0
     while seed < arguments.seed + arguments.programs or time.monotonic() < end:

@@ -178,7 +178,7 @@ class World:
     def scaler_options(self, options):
         pick, o = self.pick, options
         if self.chance(0.3):
-            preset = pick(range(14))
+            preset = pick(self.lib.codes_of("scaler_options_init", "gsc_scaler_options"))
             self.must("scaler_options_init", byref(o), o.struct_size, preset)
             o.growth_interval = pick([1, 2, 3])
             return
@@ -275,7 +275,7 @@ class World:
         o.copy = [List(self, context, [pick([1, 2]) for _ in counts], counts, lambda d, n: np.zeros(n, STORED[d]))
                   for _ in range(pick([0, 1]))]
         options = lib.struct("gsc_optimizer_options")
-        self.hyper(options, pick(oracle.KINDS))
+        self.hyper(options, pick(self.lib.codes_of("optimizer_options_init", "gsc_optimizer_options")))
         options.state_format, options.master_format = state_format, master_format
         options.seed = pick([0, 1, -5, 2 ** 63 - 1])
         o.groups, o.group_of = [fields(options)], [0] * len(counts)

@@ -35,6 +35,13 @@ class CLibrary:
     def of(self, kind):
         return self.TYPES.get(kind.strip(), ctypes.c_void_p)
 
+    def codes_of(self, init, options):
+        """Every code that an init function takes, such as the kinds of optimizers and the presets of a scaler."""
+        some, code = self.struct(options), 0
+        while getattr(self, init)(ctypes.byref(some), some.struct_size, code) == self.OK:
+            code += 1
+        return range(code)
+
     def must(self, status):
         if status != self.OK:
             raise AssertionError(f"status {status}: {self.message().decode()}")

@@ -280,15 +280,18 @@ inline gsc_optimizer_options sgd_options(double lr = 1.0) {
   options.lr = lr;
   return options;
 }
-/// Every kind of optimizer that the library has.
-inline std::vector<int32_t> optimizer_kinds() {
-  std::vector<int32_t> kinds;
-  gsc_optimizer_options options;
-  for (int32_t kind = 0; gsc_optimizer_options_init(&options, sizeof options, kind) == GSC_OK; ++kind) {
-    kinds.push_back(kind);
-  }
-  return kinds;
+/// Every code that an init function takes.
+template <typename Options>
+std::vector<int32_t> codes_of(gsc_status (*init)(Options *, uint32_t, int32_t)) {
+  std::vector<int32_t> codes;
+  Options options;
+  for (int32_t code = 0; init(&options, sizeof options, code) == GSC_OK; ++code) codes.push_back(code);
+  return codes;
 }
+/// Every kind of optimizer, and every preset of a scaler, that the library has: a suite that draws or walks them takes
+/// them from here, so that a new one is among them.
+inline std::vector<int32_t> optimizer_kinds() { return codes_of(gsc_optimizer_options_init); }
+inline std::vector<int32_t> scaler_presets() { return codes_of(gsc_scaler_options_init); }
 inline Optimizer make_optimizer(const Context &context, const gsc_optimizer_options &options, const List &params,
                                 const List &grads, const List &model_copy = nullptr,
                                 const std::vector<gsc_tensor_list *> &state = {}) {

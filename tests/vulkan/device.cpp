@@ -200,6 +200,14 @@ gsc_vulkan_buffer VulkanDevice::make_buffer(const VkBufferCreateInfo &info, bool
   return made;
 }
 
+VkBuffer VulkanDevice::alias(const gsc_vulkan_buffer &whole, const VkBufferCreateInfo &info, int64_t offset) const {
+  VkBuffer buffer = nullptr;
+  EXPECT_VK(vkCreateBuffer(device, &info, nullptr, &buffer));
+  EXPECT_VK(vkBindBufferMemory(device, buffer, static_cast<VkDeviceMemory>(whole.allocation),
+                               static_cast<VkDeviceSize>(offset)));
+  return buffer;
+}
+
 void VulkanDevice::destroy(const gsc_vulkan_buffer &buffer) const {
   vkDestroyBuffer(device, static_cast<VkBuffer>(buffer.buffer), nullptr);
   vkFreeMemory(device, static_cast<VkDeviceMemory>(buffer.allocation), nullptr);

@@ -26,6 +26,8 @@ struct VulkanDevice {
   /// A buffer with an address and separate memory. It begins at the second address that its alignment allows if
   /// `is_shifted`, and else at the first.
   gsc_vulkan_buffer make_buffer(const VkBufferCreateInfo &info, bool is_mapped, bool is_shifted);
+  /// A buffer in the memory of another, from this byte on.
+  VkBuffer alias(const gsc_vulkan_buffer &whole, const VkBufferCreateInfo &info, int64_t offset) const;
   void destroy(const gsc_vulkan_buffer &buffer) const;
   void submit(const std::vector<VkCommandBuffer> &commands);
   /// Until the queue has run all.

@@ -61,6 +61,17 @@ TEST_F(Features, ThoseThatTheDeviceLacksAreNamed) {
   }
 }
 
+/// 1.2.0, and no more than the limits that are asked for.
+TEST_F(Features, TheLeastThatIsNeededIsEnough) {
+  Wrapped wrapped;
+  wrapped.say = [](Said &s) {
+    s.properties.apiVersion = VK_API_VERSION_1_2;
+    s.properties.limits.maxComputeWorkGroupInvocations = s.properties.limits.maxComputeWorkGroupSize[0] = 256;
+    s.properties.limits.maxComputeSharedMemorySize = 16384;
+  };
+  EXPECT_GSC_OK(open(wrapped.handles()));
+}
+
 TEST_F(Features, HandlesAreChecked) {
   const gsc_vulkan_device good = vulkan_device()->handles();
   const std::pair<void * gsc_vulkan_device::*, const char *> fields[] = {

@@ -28,14 +28,19 @@ struct StandIn<R(VKAPI_PTR *)(Args...), name> {
   static VKAPI_ATTR R VKAPI_CALL call(Args... args) {
     constexpr bool makes = begins_with(name, "vkCreate") || begins_with(name, "vkAllocateMemory");
     if constexpr (std::is_same_v<R, VkResult>) {
-      if (current->fails(name)) return current->error();
+      if (current->fails(name)) {
+        if (current->error() == VK_ERROR_DEVICE_LOST) current->unfinished.clear();
+        return current->error();
+      }
+      if (is_refused(args...)) return VK_ERROR_OUT_OF_DEVICE_MEMORY;
       const VkResult result = real<R(VKAPI_PTR *)(Args...)>(name)(args...);
       if (makes && result == VK_SUCCESS) ++current->live;
-      if (name == std::string_view("vkAllocateMemory")) ++current->allocations;
+      if (result == VK_SUCCESS) note(args...);
       return result;
     } else {
       if constexpr (begins_with(name, "vkDestroy") || begins_with(name, "vkFreeMemory")) {
         if (handle(args...)) --current->live;
+        if constexpr (begins_with(name, "vkFreeMemory")) note_freed(args...);
       }
       return real<R(VKAPI_PTR *)(Args...)>(name)(args...);
     }
@@ -44,6 +49,26 @@ struct StandIn<R(VKAPI_PTR *)(Args...), name> {
   static bool handle(Device, Handle object, const VkAllocationCallbacks *) {
     return object != Handle{};
   }
+
+ private:
+  template <typename... Any>
+  static bool is_refused(Any...) {
+    return false;
+  }
+  static bool is_refused(VkDevice, const VkMemoryAllocateInfo *info, const VkAllocationCallbacks *, VkDeviceMemory *) {
+    return current->bytes + static_cast<int64_t>(info->allocationSize) > current->budget;
+  }
+  template <typename... Any>
+  static void note(Any...) {}
+  static void note(VkDevice, const VkMemoryAllocateInfo *info, const VkAllocationCallbacks *, VkDeviceMemory *made) {
+    ++current->allocations;
+    current->allocated(*made, static_cast<int64_t>(info->allocationSize));
+  }
+  static void note(VkQueue, uint32_t, const VkSubmitInfo *, VkFence fence) { current->unfinished.insert(fence); }
+  static void note(VkDevice, uint32_t count, const VkFence *fences, VkBool32, uint64_t) {
+    for (uint32_t i = 0; i < count; ++i) current->unfinished.erase(fences[i]);
+  }
+  static void note_freed(VkDevice, VkDeviceMemory memory, const VkAllocationCallbacks *) { current->freed(memory); }
 };
 
 VKAPI_ATTR void VKAPI_CALL get_properties(VkPhysicalDevice device, VkPhysicalDeviceProperties2 *out) {
@@ -120,6 +145,15 @@ void Wrapped::fail_at(int n, bool lost) {
   left_ = n;
   lost_ = lost;
   failed_.clear();
+}
+
+void Wrapped::allocated(VkDeviceMemory memory, int64_t size) { bytes += sizes_[memory] = size; }
+
+void Wrapped::freed(VkDeviceMemory memory) {
+  if (memory == nullptr) return;
+  EXPECT_TRUE(unfinished.empty()) << "memory is freed, but work that may use it has not been waited for";
+  bytes -= sizes_[memory];
+  sizes_.erase(memory);
 }
 
 bool Wrapped::fails(const char *name) {

@@ -5,6 +5,8 @@
 #ifndef GRADSCALER_TESTS_VULKAN_WRAPPED_H
 #define GRADSCALER_TESTS_VULKAN_WRAPPED_H
 #include <functional>
+#include <map>
+#include <set>
 #include <string>
 
 #include "tests/vulkan/device.h"
@@ -33,13 +35,19 @@ class Wrapped {
   /// For the functions that stand in for Vulkan's.
   bool fails(const char *name);
   VkResult error() const { return lost_ ? VK_ERROR_DEVICE_LOST : VK_ERROR_OUT_OF_DEVICE_MEMORY; }
-  int64_t live = 0;     ///< objects that were created through this, and not destroyed
-  int allocations = 0;  ///< calls of vkAllocateMemory
+  void allocated(VkDeviceMemory memory, int64_t bytes);
+  void freed(VkDeviceMemory memory);
+  int64_t live = 0;              ///< objects that were created through this, and not destroyed
+  int allocations = 0;           ///< calls of vkAllocateMemory
+  int64_t bytes = 0;             ///< of vkAllocateMemory, not freed
+  int64_t budget = INT64_MAX;    ///< of `bytes`: vkAllocateMemory fails beyond it
+  std::set<VkFence> unfinished;  ///< of submissions that nobody has waited for: memory must not be freed meanwhile
 
  private:
   int left_ = 0;
   bool lost_ = false;
   std::string failed_;
+  std::map<VkDeviceMemory, int64_t> sizes_;
 };
 
 }  // namespace gsc_test
