@@ -10,9 +10,8 @@ import pytest
 
 import gradscaler as gs
 from conftest import refused
-from torch_params import KINDS, gst, ids, param, params_of, torch
-
 from gradscaler.torch._optim import Own
+from torch_params import KINDS, gst, ids, param, params_of, torch
 
 
 class Quiet(torch.Tensor):
