@@ -23,7 +23,7 @@ from .. import hyper, torch_memory
 from .._native import flag, integer, native, real
 from ..formats import EMA, codes_of
 from ._check import Check, StepReport, clip_factor, is_lost, product
-from ._formats import CODES, FORMAT_KEYS, MASTER, fit, format_of, loaded, require_loadable
+from ._formats import CODES, FORMAT_KEYS, MASTER, UNGROUPED, codes_for, fit, format_of, loaded, require_loadable
 from ._held import hold, is_alone, is_counted, is_direct, is_state_held
 from ._plan import Plan
 from ._seen import Seen, in_order
@@ -260,7 +260,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     def _fit(self, entry: dict[str, Any], p: Any, group: dict[str, Any], label: str) -> None:
         state, master = format_of(group, p, label)
-        fit(entry, p, self._KIND, codes_of(self._KIND, state, master), label, self._master_weights)
+        fit(entry, p, self._KIND, codes_for(p, self._KIND, state, master), label, self._master_weights)
         if not group.get("ema_decay"):
             entry.pop(EMA, None)
 
@@ -292,6 +292,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             try:
                 for key, value in self._formats.items():
                     param_group.setdefault(key, value)
+                if param_group.get("state", "fp32") != "fp32":
+                    param_group.update(UNGROUPED)
                 super().add_param_group(param_group)
                 require_options(param_group, f"param_groups[{number}]")
                 for position, p in enumerate(param_group["params"]):

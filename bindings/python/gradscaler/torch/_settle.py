@@ -18,8 +18,21 @@ from .. import hyper
 from .._enums import SLOTS
 from .._native import native
 from ..arrays import as_tensor
-from ..formats import EMA, REMAINDER, codes_of, numbers_of
-from ._formats import MASTER, NARROW, counter, fit, fitted, format_of, fresh, names_of, offsets_of, wide
+from ..formats import EMA, REMAINDER, numbers_of
+from ._formats import (
+    MASTER,
+    NARROW,
+    codes_for,
+    counter,
+    fit,
+    fitted,
+    format_of,
+    fresh,
+    is_ungrouped,
+    names_of,
+    offsets_of,
+    wide,
+)
 from ._plan import Key, Members, Plan
 from ._shards import is_dtensor, is_flattened, local, mesh_groups, shards_of
 
@@ -104,6 +117,7 @@ class Settlement:
             for number, group in enumerate(self._groups):
                 require_options(group, f"param_groups[{number}]")
                 recipes: dict[Any, Recipe] = {}
+                has_codes = group.get("state", "fp32") != "fp32"
                 labels = group.get("param_names") or (
                     f"param_groups[{number}]['params'][{position}]" for position in itertools.count())
                 for p, label in zip(group["params"], labels, strict=False):
@@ -114,7 +128,7 @@ class Settlement:
                     if grad is None:
                         continue
                     ranks = None if alike else self._ranks(p, grad, label)
-                    kinds = p.dtype, grad.dtype, p.device
+                    kinds = p.dtype, grad.dtype, p.device, has_codes and is_ungrouped(p)
                     if kinds not in recipes:
                         recipes[kinds] = self._recipe(group, p, grad, label)
                     if is_absent and not local(p).numel():
@@ -143,7 +157,7 @@ class Settlement:
         if kind in (native.ADAM, native.ADAMW):
             flags &= ~native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY
         state, master_format = format_of(group, p, label)
-        codes = {**codes_of(kind, state, master_format), EMA: native.FP32}
+        codes = {**codes_for(p, kind, state, master_format), EMA: native.FP32}
         slots = tuple(slot for slot in SLOTS[kind] if hyper.has_slot(kind, slot, group.get("momentum", 0), flags))
         slots += (EMA,) * bool(group.get("ema_decay")) + (REMAINDER,) * (REMAINDER in codes)
         if len(slots) > MOST_SLOTS:
