@@ -103,13 +103,13 @@ def second_moment(entry):
 
 def freeze(row, steps=3000):
     torch.manual_seed(0)
-    p = torch.nn.Parameter(torch.zeros(4096, dtype=torch.float32 if row.endswith("fp32 weights") else torch.bfloat16))
-    size = torch.randn(4096).mul(2.0).exp().mul(1e-3)
+    p = torch.nn.Parameter(torch.zeros(64, 64, dtype=torch.float32 if row.endswith("fp32 weights") else torch.bfloat16))
+    size = torch.randn(64, 64).mul(2.0).exp().mul(1e-3)
     adamw, found = optimizer(row, [p], lr=1e-9, betas=BETAS, weight_decay=0.0), []
-    right = torch.zeros(4096, dtype=torch.float64)
+    right = torch.zeros(64, 64, dtype=torch.float64)
     for factor in (1.0, 0.1):
         for _ in range(steps):
-            p.grad = torch.randn(4096).mul(size).mul(factor).to(p.dtype)
+            p.grad = torch.randn(64, 64).mul(size).mul(factor).to(p.dtype)
             right.mul_(BETAS[1]).addcmul_(p.grad.double(), p.grad.double(), value=1.0 - BETAS[1])
             adamw.step()
         state = adamw.fp32_state_dict()["state"][0] if ROWS[row][0] == "gradscaler" else adamw.state[p]

@@ -3,12 +3,16 @@
 
 import dataclasses
 import functools
+import typing
 
 import numpy as np
 import pytest
 
 import gradscaler as gs
 from conftest import library
+from gradscaler import _fields
+from gradscaler import policy as policy_of
+from gradscaler._native import native
 from jax_trees import gj, jax, jnp
 
 COUNTERS = ("hysteresis_tracker", "overflows_since_rescale", "updates_since_rescale", "skips_at_floor")
@@ -73,6 +77,89 @@ def test_any_policy_is_that_of_the_object_interface(seed):
     policy = random_policy(rng)
     scaler, scale = gs.GradScaler(**policy, floor_action="clamp"), gj.DynamicScale.create(**policy)
     assert require_same_updates(scale, scaler, rng.uniform(size=200) < rng.uniform()) > 1
+
+
+def random_value(name, rng):
+    """A value of an option of the generated fields: of any that there are or will be."""
+    if name in _fields.WORDS:
+        return str(rng.choice(typing.get_args(typing.get_type_hints(_fields.Policy)[name])))
+    if name in _fields.FLAGS or name == "enabled":
+        return bool(rng.uniform() < 0.5)
+    if name in _fields.INTEGERS:
+        return int(rng.integers(0, 6))
+    return float(np.float32(rng.choice([0.0, 0.3, 0.5, 1.0, 1.7, 3.0, 20.0, 2.0**60])))
+
+
+def drawn(rng, base, name):
+    """Options that the library takes: `base` with a random value of option `name`."""
+    while True:
+        policy = {**base, name: random_value(name, rng)}
+        try:
+            gs.GradScaler(**policy).close()
+            return policy
+        except gs.InvalidArgumentError:
+            base = {**base, **random_policy(rng)}
+
+
+def scaler_at(policy, tracker):
+    scaler = gs.GradScaler(**policy)
+    scaler.load_state_dict({**scaler.state_dict(), "_growth_tracker": tracker})
+    return scaler
+
+
+def scales_of(scaler, overflows):
+    gradient, found = np.zeros(1, np.float32), []
+    grads = gs.TensorList([gradient])
+    for overflow in overflows:
+        gradient[0] = np.inf if overflow else 0.0
+        scaler.check(grads)
+        scaler.update()
+        found.append(scaler.get_scale())
+    return found
+
+
+@pytest.mark.parametrize("name", gs.GradScaler().options)
+def test_every_option_of_the_library_is_applied_or_refused_by_name(name):
+    """The kind: one policy in two places. An option of a later version is in this test without being added to it.
+
+    What is replayed are draws in which the value of the option makes a difference.
+    """
+    rng, replayed = np.random.default_rng(7), 0
+    for _ in range(400):
+        policy = drawn(rng, random_policy(rng), name)
+        other = drawn(rng, policy, name)
+        overflows, tracker = rng.uniform(size=80) < rng.choice([0.0, 0.1, 0.4, 0.8]), int(rng.integers(0, 9))
+        try:
+            scale = gj.DynamicScale.create(**policy)
+        except TypeError as error:
+            assert f"DynamicScale takes no {name}: " in str(error)
+            return
+        scale = dataclasses.replace(scale, growth_tracker=jnp.int32(tracker))
+        if scales_of(scaler_at(policy, tracker), overflows) != scales_of(scaler_at(other, tracker), overflows):
+            assert require_same_updates(scale, scaler_at(policy, tracker), overflows) > 0
+            replayed += 1
+        if replayed == 3:
+            return
+    raise AssertionError("no draw was found in which the option makes a difference")
+
+
+def test_an_option_that_only_the_library_has_is_refused(monkeypatch):
+    """As one that a later header adds to the generated fields; also where a preset uses it."""
+    monkeypatch.setattr(native.ScalerOptions, "warmup_updates", 0, raising=False)
+    monkeypatch.setattr(policy_of, "INTEGERS", (*policy_of.INTEGERS, "warmup_updates"))
+    gj.DynamicScale.create(min_scale=1.0)
+    with pytest.raises(TypeError, match="DynamicScale takes no warmup_updates: "):
+        gj.DynamicScale.create(warmup_updates=5)
+    bit = 1 << 20
+    monkeypatch.setattr(policy_of, "FLAGS", {**policy_of.FLAGS, "grow_slowly": (bit, False)})
+
+    def of_preset(options, code, made=native.ScalerOptions.preset):
+        made(options, code)
+        options.flags |= bit
+
+    monkeypatch.setattr(native.ScalerOptions, "preset", of_preset)
+    with pytest.raises(TypeError, match="DynamicScale takes no grow_slowly: "):
+        gj.DynamicScale.create(preset="megatron")
 
 
 def at(policy, scale, **counts):

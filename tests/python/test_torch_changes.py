@@ -9,7 +9,20 @@ import sys
 import pytest
 
 from conftest import DEVICE
-from torch_params import close, gst, param, params_of, same_with_torchs, scaled_step, set_grads, started, torch
+from torch_params import (
+    KINDS,
+    SCALERS,
+    close,
+    gst,
+    ids,
+    param,
+    params_of,
+    same_with_torchs,
+    scaled_step,
+    set_grads,
+    started,
+    torch,
+)
 
 # More than step_view looks at in one block.
 MANY, EDGES = 130, (0, 129)
@@ -289,6 +302,26 @@ def test_gradients_that_come_and_go(kind, options, scaler_of):
         found.append((params, {index: entry.get("step") for index, entry in state.items()}))
     close(found[0][0], found[1][0])
     assert found[0][1] == found[1][1]
+
+
+@pytest.mark.parametrize("make", [None, *SCALERS], **ids)
+@pytest.mark.parametrize("kind", KINDS, **ids)
+def test_parameters_without_elements_count_steps_as_others_do(kind, make):
+    """The library takes an empty tensor for present; PyTorch's classes count no step where there is no gradient."""
+    empty, like_it, always = params = [param(0, 3), param(2), param(3)]
+    optimizer, scaler = kind(params, lr=0.25), started(make, init_scale=4.0)
+    for step, is_here in enumerate((True, False, False, True, True, False)):
+        for p in params:
+            p.grad = torch.full_like(p, 4.0) if is_here or p is always else None
+        if step == 3 and make is not None:
+            always.grad.fill_(float("nan"))
+        scaled_step(scaler, optimizer)
+        left, right = (optimizer.state.get(p, {}) for p in (empty, like_it))
+        assert left.keys() == right.keys()
+        for name in left.keys() & {"step", "mu_product"}:
+            assert float(left[name]) == float(right[name]), (name, step)
+        assert optimizer._plans and (kind is gst.SGD or optimizer.state[always]["step"] == step + 1 - (
+            step >= 3 and make is not None))
 
 
 def test_state_of_an_absent_gradient_may_be_dropped():

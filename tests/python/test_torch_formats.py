@@ -13,7 +13,7 @@ from gradscaler._enums import SLOTS
 from torch_params import KINDS, copied, equal, gst, ids, params_of, set_grads, started, torch
 
 STATES, MASTERS = ["fp32", "16bit", "8bit"], [None, "split", "split24", "stochastic"]
-SHAPES = ((8, 64), (5,), (16, 4, 3, 3), (7, 9))
+SHAPES = ((8, 64), (5,), (4, 32, 3, 3), (7, 9))
 FORMATS = [(state, master) for state in STATES for master in MASTERS if (state, master) != ("fp32", None)]
 
 
@@ -229,7 +229,8 @@ def test_formats_by_group_and_later():
     optimizer.add_param_group({"params": params[3:], "state": "16bit", "master": "stochastic"})
     step(optimizer, params, range(2))
     found = [optimizer.state[p] for p in params]
-    assert [entry["exp_avg"].dtype for entry in found] == [torch.float32, torch.uint8, torch.uint8, torch.bfloat16]
+    assert [entry["exp_avg"].dtype for entry in found] == [torch.float32, torch.float32, torch.uint8, torch.bfloat16]
+    assert [entry["exp_avg_sq"].dtype for entry in found] == [torch.float32, torch.float32, torch.uint8, torch.float32]
     assert ["remainder" in entry for entry in found] == [False, True, True, False]
     optimizer.param_groups[0]["state"] = "8bit"
     before = optimizer.state[params[0]]["exp_avg"].clone()
@@ -239,6 +240,34 @@ def test_formats_by_group_and_later():
     full = optimizer.fp32_state_dict()["state"][0]["exp_avg"]
     expected = before * 0.9 + 0.1 * params[0].grad.float()
     assert ((full - expected).abs() <= 0.07 * (expected.abs() + before.abs()) + 1e-3).all()
+
+
+#: Shapes of which shards of the first dimension may cut a group of 32 elements, and others.
+UNGROUPED = [(768,), (64,), (1,), (10, 20), (16, 3, 3, 3), (0,)]
+OTHERS = [(3, 32), (1, 64), (16, 32, 3, 3), (5, 2, 16), (0, 32)]
+
+
+@pytest.mark.parametrize("shape", [*UNGROUPED, *OTHERS], ids=str)
+@pytest.mark.parametrize("kind", KINDS, **ids)
+def test_only_state_that_every_number_of_ranks_can_have_is_in_codes_with_scales(kind, shape):
+    for state in ("16bit", "8bit"):
+        optimizer, params = made(kind, shapes=(shape, (4, 32)), state=state)
+        names = {name for key, name in tensors(optimizer) if key == 0}
+        whole = {name for key, name in tensors(optimizer) if key == 1}
+        scales = {name for name in whole if name.endswith("_scale")}
+        assert scales or kind is gst.SGDScheduleFree or (state == "16bit" and kind in (gst.SGD, gst.Lion, gst.LARS, gst.NovoGrad))
+        assert names == (whole - scales if shape in UNGROUPED else whole)
+        # Codes of an earlier version become numbers.
+        if shape == (64,) and "exp_avg_scale" in scales:
+            saved = optimizer.state_dict()
+            exact = saved["state"][0]["exp_avg"].clone()
+            other, _ = made(kind, shapes=((2, 32), (4, 32)), state=state)
+            for name in ("exp_avg", "exp_avg_scale"):
+                saved["state"][0][name] = other.state_dict()["state"][0][name].flatten()
+            optimizer.load_state_dict(saved)
+            found = optimizer.state[params[0]]
+            assert found["exp_avg"].dtype == torch.float32 and "exp_avg_scale" not in found
+            assert 0 < (found["exp_avg"] - exact).abs().max() < 0.5
 
 
 def test_bits_do_not_depend_on_which_parameters_step_together():
@@ -255,7 +284,7 @@ def test_bits_do_not_depend_on_which_parameters_step_together():
 
 
 def test_memory_order_of_parameters_may_change():
-    shape = ((8, 4, 5, 5),)
+    shape = ((8, 32, 5, 5),)
     optimizer, params = made(shapes=shape, state="8bit", master="split")
     full = optimizer.fp32_state_dict()["state"][0]
     params[0].data = params[0].data.contiguous(memory_format=torch.channels_last)
@@ -264,7 +293,7 @@ def test_memory_order_of_parameters_may_change():
     optimizer.param_groups[0].update(lr=0.0)
     optimizer.step()
     entry = optimizer.state[params[0]]
-    assert entry["exp_avg"].is_contiguous(memory_format=torch.channels_last) and entry["exp_avg_scale"].shape == (25,)
+    assert entry["exp_avg"].is_contiguous(memory_format=torch.channels_last) and entry["exp_avg_scale"].shape == (200,)
     now = optimizer.fp32_state_dict()["state"][0]
     assert ((now["exp_avg"] - 0.9 * full["exp_avg"]).abs() <= 0.14 * full["exp_avg"].abs() + 1e-3).all()
     assert torch.equal(params[0], before) and torch.equal(now["master_param"], full["master_param"])
@@ -302,12 +331,12 @@ def test_bad_groups_are_named():
 
 
 def test_bad_state_is_named():
-    optimizer, params = made(shapes=((64,),), state="8bit", master="split")
+    optimizer, params = made(shapes=((2, 32),), state="8bit", master="split")
     for name, size, dtype in (("exp_avg", 63, torch.uint8), ("remainder", 63, torch.int16),
                               ("exp_avg_scale", 1, torch.uint8)):
         saved = copy.deepcopy(optimizer.state_dict())
         saved["state"][0][name] = torch.zeros(size, dtype=dtype)
-        other = gst.AdamW(params_of(((64,),), torch.bfloat16), state="8bit", master="split")
+        other = gst.AdamW(params_of(((2, 32),), torch.bfloat16), state="8bit", master="split")
         with pytest.raises(ValueError, match=f"'{name}'"):
             other.load_state_dict(saved)
         assert not other.state

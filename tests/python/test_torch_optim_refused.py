@@ -3,12 +3,15 @@
 
 import copy
 import inspect
+import operator
+import typing
 
 import pytest
 
 import gradscaler as gs
 from conftest import refused
-from torch_params import gst, param, params_of, torch
+from gradscaler.torch._optim import Own
+from torch_params import KINDS, gst, ids, param, params_of, torch
 
 
 class Quiet(torch.Tensor):
@@ -142,6 +145,61 @@ def test_the_scaler_of_pytorch_names_the_one_of_arrays(call, started):
     with pytest.raises(TypeError, match="optimizer is gradscaler.AdamW; use gradscaler.GradScaler with it, or"
                                         " gradscaler.torch.AdamW"):
         getattr(scaler, call)(optimizer)
+
+
+#: What no optimizer takes: options of a constructor by name, with what a param group may have too.
+REFUSED = {"master": "split", "capturable": True, "differentiable": True, "state": "4bit", "ema_decay": 2.0,
+           "max_grad_norm": -1.0, "master_weights": (), "seed": "x", "lr": -1.0, "eps": -1.0, "weight_decay": -1.0,
+           "betas": (2.0, 2.0), "momentum": -1.0, "foreach": True, "fused": True}
+
+
+def refusals(kind):
+    """Each argument that this class has, with a value that it refuses. `foreach` and `fused` are, together."""
+    own = {*inspect.signature(kind).parameters, *typing.get_type_hints(Own)}
+    for name, value in REFUSED.items():
+        if name in own:
+            yield {name: value}
+    if {"foreach", "fused"} <= own:
+        yield {"foreach": True, "fused": True}
+
+
+@pytest.mark.parametrize("given", [list, tuple, iter], **ids)
+@pytest.mark.parametrize("kind", KINDS, **ids)
+def test_a_refused_constructor_leaves_the_callers_groups_alone(kind, given):
+    """The kind: whatever refuses, PyTorch's class or this one, at whichever group."""
+    refusing = 0
+    for options in refusals(kind):
+        named = [("b", param(3))]
+        groups = [{"params": [("a", param(2))], "weight_decay": 0.5}, {"params": iter(named)},
+                  {"params": [("c", param(4))], "lr": 0.25}]
+        before = [dict(group) for group in groups]
+        try:
+            kind(given(groups), **options)
+            continue
+        except (TypeError, ValueError, RuntimeError):
+            refusing += 1
+        # An iterator would be empty the second time.
+        groups[1]["params"], before[1]["params"] = list(groups[1]["params"]), named
+        assert groups == before, options
+        optimizer = kind(given(groups))
+        assert [group["weight_decay"] for group in optimizer.param_groups][0] == 0.5
+        assert [len(group["params"]) for group in optimizer.param_groups] == [1, 1, 1]
+        # As with PyTorch: what is accepted is the caller's group itself.
+        assert all(map(operator.is_, optimizer.param_groups, groups))
+    assert refusing >= 7
+
+
+@pytest.mark.parametrize("kind", KINDS, **ids)
+def test_a_refused_group_is_left_alone(kind):
+    optimizer = kind(params_of(dtype=torch.float32), **{"state": "8bit"})
+    for wrong in ({"master": "split"}, {"capturable": True}, {"differentiable": True}, {"state": 3},
+                  {"params": [param(2), torch.zeros(2, dtype=torch.complex64)]}, {"params": [("x", param(2))]},
+                  {"params": [optimizer.param_groups[0]["params"][0]]}):
+        group = {"params": [param(2)], "lr": 0.5, **wrong}
+        before = dict(group)
+        with pytest.raises((TypeError, ValueError)):
+            optimizer.add_param_group(group)
+        assert group == before and len(optimizer.param_groups) == 1
 
 
 def test_pytorchs_own_scaler_is_told_where_its_optimizers_are():

@@ -2,6 +2,7 @@
 """The optimizers of gradscaler.torch under a GradScaler, ours and PyTorch's: unscaling, clipping, skipped steps."""
 
 import copy
+import functools
 import inspect
 
 import pytest
@@ -177,6 +178,34 @@ def test_the_default_device_is_not_that_of_the_parameters(scaled):
             scaler.update()
             assert optimizer.report().applied
     assert equal(params, reference)
+
+
+OTHERS = [torch.optim.SGD, functools.partial(torch.optim.SGD, fused=True)]
+GIVEN = [lambda step, closure: step(closure), lambda step, closure: step(closure=closure)]
+
+
+@pytest.mark.parametrize("give", GIVEN, ids=["positional", "keyword"])
+@pytest.mark.parametrize("make, kind", [*((make, kind) for make in SCALERS for kind in KINDS),
+                                        *((gst.GradScaler, kind) for kind in OTHERS)], **ids)
+def test_a_closure_is_refused_however_it_reaches_a_step_under_a_scaler(make, kind, give):
+    """Its gradients are new: they would be divided by the scale, and never checked."""
+    found, called = [], []
+    for attempts in (0, 2):
+        p = param(2, value=1.0, grad=16.0)
+        optimizer, scaler = kind([p], lr=0.5), started(make, init_scale=16.0)
+        for step in range(attempts):
+            with pytest.raises(RuntimeError, match="Closure use is not currently supported if GradScaler is enabled"):
+                give(functools.partial(scaler.step, optimizer), functools.partial(called.append, step))
+            assert p.tolist() == [1.0, 1.0]
+        # As Accelerate calls it.
+        scaler.step(optimizer, None)
+        scaler.update()
+        found.append(p.tolist())
+        assert scaler.get_scale() == 16.0
+    assert found[0] == found[1] != [1.0, 1.0] and not called
+    scaler, p.grad = make(DEVICE, enabled=False), torch.ones(2)
+    give(functools.partial(scaler.step, optimizer), lambda: called.append(1))
+    assert called == [1]
 
 
 def test_pytorch_reads_the_description_of_device_scalars():

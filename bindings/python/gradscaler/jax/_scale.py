@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import policy as _policy
+from .._native import native
 from ..scaler import GradScaler
 from . import _handlers
+from ._policy import APPLIED
 from ._policy import update as update_by_policy
 from ._shards import vary
 from ._trees import flattened
@@ -84,17 +86,15 @@ class DynamicScale:
         preset's. `policy` has the other arguments of ``gradscaler.GradScaler``, such as ``min_scale``, ``max_scale``
         and ``hysteresis``, except those that act outside of the compiled step. Errors are those of ``GradScaler``.
         """
-        for name, instead in _HOST_ONLY.items():
-            if name in policy:
-                raise TypeError(f"DynamicScale takes no {name}: {instead}")
         given = dict(init_scale=init_scale, growth_factor=growth_factor, backoff_factor=backoff_factor,
                      growth_interval=growth_interval)
         policy.update({name: value for name, value in given.items() if value is not None})
         options = _policy.preset_options(preset)
         _policy.apply(options, policy)
+        _require_applied(options, policy)
         with GradScaler.from_preset(preset, **policy):
             pass  # The library has checked the values.
-        fixed = {name: getattr(options, name) for name in _OPTIONS}
+        fixed = _fixed(options)
         counters = None if _is_pytorchs(fixed) else jnp.array([options.hysteresis, 0, 0, 0], jnp.int32)
         return cls(jnp.float32(options.init_scale), jnp.zeros((), jnp.int32), counters, tuple(fixed.items()))
 
@@ -162,13 +162,30 @@ def _loss_and_aux(result: Any, has_aux: bool) -> tuple[Any, Any]:
 
 
 _PYTORCHS = ("growth_factor", "backoff_factor", "growth_interval")
-_OPTIONS = (*_PYTORCHS, "min_scale", "max_scale", "hysteresis", "hysteresis_refill", "growth_timing",
-            "overflow_tolerance", "recovery_threshold", "recovery_interval", "flags")
+# Is in the scale itself.
+_IN_THE_SCALE = ("init_scale",)
+
+
+def _require_applied(options: Any, given: dict[str, Any]) -> None:
+    """TypeError naming an option that the compiled update does not apply, if it was given or a preset changes it."""
+    plain = _policy.describe(native.ScalerOptions())
+    for name, value in _policy.describe(options).items():
+        if name in given and name in _HOST_ONLY:
+            raise TypeError(f"DynamicScale takes no {name}: {_HOST_ONLY[name]}")
+        known = name in APPLIED or name in _HOST_ONLY or name in _IN_THE_SCALE
+        if not known and (name in given or value != plain[name]):
+            raise TypeError(f"DynamicScale takes no {name}: the compiled update does not apply it; use GradScaler")
+
+
+def _fixed(options: Any) -> dict[str, Any]:
+    """The fields of the library's options that the compiled update reads."""
+    names = [name for name in (*_policy.REALS, *_policy.INTEGERS, *_policy.WORDS) if name in APPLIED]
+    return {name: getattr(options, name) for name in (*names, "flags")}
 
 
 def _is_pytorchs(options: dict[str, Any]) -> bool:
-    plain = _policy.preset_options("torch")
-    return all(options[name] == getattr(plain, name) for name in _OPTIONS if name not in _PYTORCHS)
+    plain = _fixed(_policy.preset_options("torch"))
+    return all(value == plain[name] for name, value in options.items() if name not in _PYTORCHS)
 
 
 def _register_with_flax() -> None:

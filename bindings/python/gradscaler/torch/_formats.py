@@ -25,6 +25,7 @@ from ..formats import (
     REMAINDER,
     SCALE,
     STORED,
+    codes_of,
     groups_axis,
     groups_of,
     groups_shape,
@@ -40,7 +41,10 @@ from ._threads import context_of, stream_of
 #: The fp32 master of a 16-bit parameter.
 MASTER = "master_param"
 #: What param groups have for it, where it is not the default. A state dict does not change these.
-FORMAT_KEYS = ("state", "master", "ema_decay", "ema_warmup")
+FORMAT_KEYS = ("state", "master", "ema_decay", "ema_warmup", "ungrouped")
+#: What a group with state in codes says of parameters that have float32 state all the same: see codes_for. It lets
+#: torch.distributed.checkpoint refuse a checkpoint that has codes of these, whose numbers it would copy.
+UNGROUPED = {"ungrouped": "fp32"}
 #: Dtypes that have masters.
 NARROW = (torch.float16, torch.bfloat16)
 #: The library's codes of PyTorch's dtypes.
@@ -62,6 +66,20 @@ def format_of(group: Mapping[str, Any], p: Any, label: str) -> tuple[str, str | 
         raise ValueError(f"master is {master!r}, but {label} is {str(p.dtype).rpartition('.')[2]}; it must be float16"
                          " or bfloat16: put it into a param group with master=None")
     return state, master
+
+
+def is_ungrouped(p: Any) -> bool:
+    """Whether a shard of some first rows of a parameter may cut a group of 32 elements, as of every vector."""
+    return not groups_axis(tuple(p.shape))
+
+
+def codes_for(p: Any, kind: int, state: str, master: str | None) -> dict[str, int]:
+    """The library's dtype of each slot of a parameter. Where shards may cut groups, slots that have scales are float32:
+    so every number of ranks has the same state, and one process too."""
+    codes = codes_of(kind, state, master)
+    if not is_ungrouped(p):
+        return codes
+    return {slot: int(native.FP32) if code in GROUPED else code for slot, code in codes.items()}
 
 
 def names_of(slot: str, code: int) -> tuple[str, ...]:

@@ -10,8 +10,7 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .. import hyper
 from .._native import native
-from ..formats import codes_of
-from ._formats import fresh
+from ._formats import codes_for, fresh
 from ._optim import FusedOptimizer
 from ._optimizers import AdamW
 
@@ -65,9 +64,9 @@ def memory(model: torch.nn.Module, optimizer: type[FusedOptimizer] = AdamW) -> M
 
 
 def _state_bytes(params: list[Any], kind: int, state: str, master: str | None) -> int:
-    slots = {slot: code for slot, code in codes_of(kind, state, master).items()
-             if hyper.has_slot(kind, slot, kind in (native.SGD, native.LARS), 0)}
-    return sum(_bytes(tuple(p.shape), slot, code) for p in params for slot, code in slots.items())
+    return sum(_bytes(tuple(p.shape), slot, code) for p in params
+               for slot, code in codes_for(p, kind, state, master).items()
+               if hyper.has_slot(kind, slot, kind in (native.SGD, native.LARS), 0))
 
 
 @functools.lru_cache(maxsize=1024)

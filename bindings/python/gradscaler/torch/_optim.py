@@ -23,16 +23,18 @@ from .. import hyper, torch_memory
 from .._native import flag, integer, native, real
 from ..formats import EMA, codes_of
 from ._check import Check, StepReport, clip_factor, is_lost, product
-from ._formats import CODES, FORMAT_KEYS, MASTER, fit, format_of, loaded, require_loadable
+from ._formats import CODES, FORMAT_KEYS, MASTER, UNGROUPED, codes_for, fit, format_of, loaded, require_loadable
 from ._held import hold, is_alone, is_counted, is_direct, is_state_held
 from ._plan import Plan
 from ._seen import Seen, in_order
-from ._settle import Settlement, label_of, labelled, require_options
+from ._settle import Settlement, label_of, labelled, require_options, unchanged_if_refused
 from ._shards import is_dtensor, is_flattened, is_made_for_a_part, local, overflow_groups
 
 #: Group keys that decide what steps together. The last two are refused.
 _STRUCTURE = ("nesterov", "amsgrad", "maximize", "momentum", "centered", "decoupled_weight_decay", "ema_decay",
               "ema_warmup", "differentiable", "capturable")
+#: In the words of torch.amp.GradScaler, which looks at keywords alone.
+NO_CLOSURE = "Closure use is not currently supported if GradScaler is enabled."
 #: What works on memory: torch.compile would follow it call by call, for minutes, and gain nothing.
 untraced: Any = getattr(torch, "_disable_dynamo", lambda function: function)
 
@@ -69,6 +71,12 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     _KIND = -1
 
+    def __init__(self, params: Any, *args: Any, **options: Any) -> None:
+        """Makes PyTorch's class, which writes into the groups; if it is refused, they are what they were."""
+        given = params if isinstance(params, (torch.Tensor, dict)) else list(params)
+        with unchanged_if_refused(given if isinstance(given, list) else ()):
+            super().__init__(given, *args, **options)
+
     def _setup(self, fused: bool | None, *, max_grad_norm: float | None = None, master_weights: bool = False,
                state: str = "fp32", master: str | None = None, seed: int = 0, ema_decay: float = 0.0,
                ema_warmup: bool = False) -> None:
@@ -99,6 +107,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         self._active: list[Plan] = []
         # The parameters that have had a gradient.
         self._used: set[Any] = set()
+        # Places of those in a plan that have no elements: the library takes these for present.
+        self._empty: list[int] = []
         self._seen: Any = None
         # The gradients that the plans point at, by parameter: held until the end of the step.
         self._grads: list[Any] = []
@@ -250,7 +260,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     def _fit(self, entry: dict[str, Any], p: Any, group: dict[str, Any], label: str) -> None:
         state, master = format_of(group, p, label)
-        fit(entry, p, self._KIND, codes_of(self._KIND, state, master), label, self._master_weights)
+        fit(entry, p, self._KIND, codes_for(p, self._KIND, state, master), label, self._master_weights)
         if not group.get("ema_decay"):
             entry.pop(EMA, None)
 
@@ -276,30 +286,36 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds `param_group`, as PyTorch's does. Raises TypeError and ValueError for what a step would refuse or
-        ignore."""
-        for key, value in self._formats.items():
-            param_group.setdefault(key, value)
-        super().add_param_group(param_group)
-        number = len(self.param_groups) - 1
-        try:
-            require_options(param_group, f"param_groups[{number}]")
-            for position, p in enumerate(param_group["params"]):
-                label = label_of(param_group, number, position)
-                if not is_dtensor(p):
-                    torch_memory.require_plain(p, label)
-                if p.dtype not in CODES:
-                    raise TypeError(f"{label} has dtype {p.dtype}; it must be float16, bfloat16, float32 or float64."
-                                    " For others use torch.optim with gradscaler.torch.GradScaler")
-                if is_flattened(p):
-                    self._flattened = label
-                _, master = format_of(param_group, p, label)
-                if master is not None and self._master_weights:
-                    raise ValueError(f"master is {master!r} in the group of {label}, and master_weights is True; a"
-                                     " parameter has one kind of master")
-        except BaseException:
-            self.param_groups.pop()
-            raise
+        ignore, and leaves the group as it was."""
+        number, flattened = len(self.param_groups), self._flattened
+        with unchanged_if_refused([param_group]):
+            try:
+                for key, value in self._formats.items():
+                    param_group.setdefault(key, value)
+                if param_group.get("state", "fp32") != "fp32":
+                    param_group.update(UNGROUPED)
+                super().add_param_group(param_group)
+                require_options(param_group, f"param_groups[{number}]")
+                for position, p in enumerate(param_group["params"]):
+                    self._require_steppable(p, param_group, label_of(param_group, number, position))
+            except BaseException:
+                del self.param_groups[number:]
+                self._flattened = flattened
+                raise
         self._seen = None
+
+    def _require_steppable(self, p: Any, group: dict[str, Any], label: str) -> None:
+        if not is_dtensor(p):
+            torch_memory.require_plain(p, label)
+        if p.dtype not in CODES:
+            raise TypeError(f"{label} has dtype {p.dtype}; it must be float16, bfloat16, float32 or float64."
+                            " For others use torch.optim with gradscaler.torch.GradScaler")
+        if is_flattened(p):
+            self._flattened = label
+        _, master = format_of(group, p, label)
+        if master is not None and self._master_weights:
+            raise ValueError(f"master is {master!r} in the group of {label}, and master_weights is True; a"
+                             " parameter has one kind of master")
 
     # The step.
 
@@ -309,7 +325,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
         A parameter whose ``.grad`` is None is left as it is. Under a GradScaler (its attributes `grad_scale` and
         `found_inf`) gradients are unscaled in the pass of the step, which is skipped if one is inf or NaN; ``.grad``
-        itself is not written. Raises InvalidArgumentError, ValueError or TypeError naming what cannot be used.
+        itself is not written. Raises InvalidArgumentError, ValueError or TypeError naming what cannot be used, and
+        RuntimeError for a closure under a GradScaler, which has not checked what it computes.
         """
         return self._step(closure)
 
@@ -318,6 +335,10 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         loss, is_told = None, False
         check, self._check = self._check, None
         if closure is not None:
+            if hasattr(self, "found_inf"):
+                # PyTorch's scaler leaves them behind, and would multiply the next scale by this one.
+                del self.grad_scale, self.found_inf
+                raise RuntimeError(NO_CLOSURE)
             with torch.enable_grad():
                 loss = closure()
         # Hooks, closures and code around this function may have changed the gradients since.
@@ -438,6 +459,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             params += group["params"]
         seen: Any = self._seen
         found = None if seen is None or seen.structure != structure else seen.look(params, tell=tell)
+        if found and not all(map(found[1].present.__getitem__, self._empty)):
+            found = None
         is_told = bool(found and tell and seen and seen.tells)
         if found is None:
             self._write_counts()
@@ -459,8 +482,10 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         settlement = Settlement(self._KIND, self.param_groups, self._entries, self._master_weights)
         self._plans = settlement.plans(grads, self._used, alike, self._seed)
         self._flattened = settlement.flattened or self._flattened
+        self._empty = []
         for plan in self._plans:
             self._used.update(map(params.__getitem__, plan.indices))
+            self._empty += [index for index, p in zip(plan.indices, plan.params, strict=True) if not p.numel()]
             for copy in plan.copies:
                 # In other memory there may be other values, as after p.data = ...
                 self._versions.pop(copy, None)

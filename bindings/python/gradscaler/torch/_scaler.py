@@ -27,7 +27,7 @@ from ..tensors import TensorList
 from ._check import Totals, is_lost
 from ._formats import CODES
 from ._held import is_counted
-from ._optim import FusedOptimizer, untraced
+from ._optim import NO_CLOSURE, FusedOptimizer, untraced
 from ._policy import Policy, is_pytorchs
 from ._settle import labelled
 from ._shards import dtensor, is_flattened, mesh_groups, overflow_groups
@@ -91,9 +91,12 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """Unscales the gradients of `optimizer` and steps, unless one of them is inf or NaN.
 
-        `args` and `kwargs` go to its ``step``, whose result is returned. Errors are those of ``torch.amp.GradScaler``.
+        `args` and `kwargs` go to its ``step``, whose result is returned. Errors are those of ``torch.amp.GradScaler``,
+        and a closure is refused by position, too.
         """
         _require_torchs(optimizer)
+        if self._enabled and any(map(callable, args)):
+            raise RuntimeError(NO_CLOSURE)
         if isinstance(optimizer, FusedOptimizer):
             done = self._step_fused(optimizer, args, kwargs)
         else:

@@ -7,6 +7,7 @@ have 100 000 parameters, and in its first step each costs some microseconds.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,8 +18,21 @@ from .. import hyper
 from .._enums import SLOTS
 from .._native import native
 from ..arrays import as_tensor
-from ..formats import EMA, REMAINDER, codes_of, numbers_of
-from ._formats import MASTER, NARROW, counter, fit, fitted, format_of, fresh, names_of, offsets_of, wide
+from ..formats import EMA, REMAINDER, numbers_of
+from ._formats import (
+    MASTER,
+    NARROW,
+    codes_for,
+    counter,
+    fit,
+    fitted,
+    format_of,
+    fresh,
+    is_ungrouped,
+    names_of,
+    offsets_of,
+    wide,
+)
 from ._plan import Key, Members, Plan
 from ._shards import is_dtensor, is_flattened, local, mesh_groups, shards_of
 
@@ -62,6 +76,25 @@ def require_options(group: Mapping[str, Any], label: str) -> None:
             raise ValueError(f"{label} has {key}=True, which is not supported: {why}; use torch.optim")
 
 
+@contextlib.contextmanager
+def unchanged_if_refused(groups: Iterable[Any]) -> Iterator[None]:
+    """Gives the param groups of a caller back as they were if the block raises: PyTorch's classes write every option
+    into them before all is checked. Parameters that an iterator has yielded stay in a list."""
+    before = []
+    for group in groups:
+        if isinstance(group, dict):
+            if isinstance(group.get("params"), Iterator):
+                group["params"] = list(group["params"])
+            before.append((group, dict(group)))
+    try:
+        yield
+    except BaseException:
+        for group, kept in before:
+            group.clear()
+            group.update(kept)
+        raise
+
+
 class Settlement:
     def __init__(self, kind: int, groups: Sequence[dict[str, Any]], entries: dict[Any, dict[str, Any]],
                  master_weights: bool) -> None:
@@ -84,24 +117,32 @@ class Settlement:
             for number, group in enumerate(self._groups):
                 require_options(group, f"param_groups[{number}]")
                 recipes: dict[Any, Recipe] = {}
+                has_codes = group.get("state", "fp32") != "fp32"
                 labels = group.get("param_names") or (
                     f"param_groups[{number}]['params'][{position}]" for position in itertools.count())
                 for p, label in zip(group["params"], labels, strict=False):
-                    grad = grads[len(self.grads)]
-                    if grad is None and p in used and (self._kind == native.SGD or p in self._entries):
+                    grad, is_absent = grads[len(self.grads)], grads[len(self.grads)] is None
+                    if is_absent and p in used and (self._kind == native.SGD or p in self._entries):
                         grad = torch.empty_like(p, requires_grad=False)
                     self.grads.append(grad)
                     if grad is None:
                         continue
                     ranks = None if alike else self._ranks(p, grad, label)
-                    kinds = p.dtype, grad.dtype, p.device
+                    kinds = p.dtype, grad.dtype, p.device, has_codes and is_ungrouped(p)
                     if kinds not in recipes:
                         recipes[kinds] = self._recipe(group, p, grad, label)
+                    if is_absent and not local(p).numel():
+                        # Without elements it would count as present. The plan keeps its place: on ranks with elements
+                        # it has this parameter.
+                        self.grads[-1] = None
+                        self._members(recipes[kinds], ranks)
+                        continue
                     self._add(recipes[kinds], ranks, number, label, p, grad)
             offsets: Sequence[int] = ()
             if any(key.is_rounded for key in self._sets):
                 offsets = offsets_of([p for group in self._groups for p in group["params"]])
-            return [Plan(key, members, self._groups, seed, offsets) for key, members in self._sets.items()]
+            return [Plan(key, members, self._groups, seed, offsets) for key, members in self._sets.items()
+                    if members.params]
         except BaseException:
             for p in self._new:
                 self._entries.pop(p, None)
@@ -116,7 +157,7 @@ class Settlement:
         if kind in (native.ADAM, native.ADAMW):
             flags &= ~native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY
         state, master_format = format_of(group, p, label)
-        codes = {**codes_of(kind, state, master_format), EMA: native.FP32}
+        codes = {**codes_for(p, kind, state, master_format), EMA: native.FP32}
         slots = tuple(slot for slot in SLOTS[kind] if hyper.has_slot(kind, slot, group.get("momentum", 0), flags))
         slots += (EMA,) * bool(group.get("ema_decay")) + (REMAINDER,) * (REMAINDER in codes)
         if len(slots) > MOST_SLOTS:
@@ -133,7 +174,7 @@ class Settlement:
 
     def _add(self, recipe: Recipe, ranks: tuple[Any, Any] | None, number: int, label: str, p: Any, grad: Any) -> None:
         """Adds a parameter to those that step with it. `ranks` is None if it is plain, and like its gradient."""
-        key = recipe.key if ranks is None else recipe.key._replace(shards=ranks[0], ranks=ranks[1])
+        key, members = self._members(recipe, ranks)
         is_new = p not in self._entries
         entry = {} if is_new else self._entries[p]
         steps, made = self._state(recipe, entry, p, label)
@@ -145,9 +186,6 @@ class Settlement:
         if is_new and (entry or recipe.slots):
             self._entries[p] = entry
             self._new.append(p)
-        members = self._sets.get(key)
-        if members is None:
-            members = self._sets[key] = Members({name: [] for name in recipe.names})
         for name, column in members.state.items():
             value = entry.get(name) if name in entry else made[name]
             if ranks is not None and is_dtensor(p) != is_dtensor(value) and name not in numbers_of(self._kind):
@@ -164,6 +202,13 @@ class Settlement:
         members.steps.append(steps)
         members.entries.append(entry)
         members.made.append(made)
+
+    def _members(self, recipe: Recipe, ranks: tuple[Any, Any] | None) -> tuple[Key, Members]:
+        key = recipe.key if ranks is None else recipe.key._replace(shards=ranks[0], ranks=ranks[1])
+        members = self._sets.get(key)
+        if members is None:
+            members = self._sets[key] = Members({name: [] for name in recipe.names})
+        return key, members
 
     def _ranks(self, p: Any, grad: Any, label: str) -> tuple[Any, Any]:
         """`shards` and `ranks` of the key of a parameter that may be a shard, or unlike its gradient."""
