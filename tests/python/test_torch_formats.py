@@ -255,7 +255,8 @@ def test_only_state_that_every_number_of_ranks_can_have_is_in_codes_with_scales(
         names = {name for key, name in tensors(optimizer) if key == 0}
         whole = {name for key, name in tensors(optimizer) if key == 1}
         scales = {name for name in whole if name.endswith("_scale")}
-        assert scales or kind is gst.SGDScheduleFree or (state == "16bit" and kind in (gst.SGD, gst.Lion, gst.LARS, gst.NovoGrad))
+        of_means = (gst.SGD, gst.Lion, gst.LARS, gst.NovoGrad)
+        assert scales or kind is gst.SGDScheduleFree or (state == "16bit" and kind in of_means)
         assert names == (whole - scales if shape in UNGROUPED else whole)
         # Codes of an earlier version become numbers.
         if shape == (64,) and "exp_avg_scale" in scales:

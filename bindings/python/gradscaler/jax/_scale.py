@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import policy as _policy
+from .._fields import INTEGERS, REALS, WORDS
 from .._native import native
 from ..scaler import GradScaler
 from . import _handlers
@@ -179,7 +180,7 @@ def _require_applied(options: Any, given: dict[str, Any]) -> None:
 
 def _fixed(options: Any) -> dict[str, Any]:
     """The fields of the library's options that the compiled update reads."""
-    names = [name for name in (*_policy.REALS, *_policy.INTEGERS, *_policy.WORDS) if name in APPLIED]
+    names = [name for name in (*REALS, *INTEGERS, *WORDS) if name in APPLIED]
     return {name: getattr(options, name) for name in (*names, "flags")}
 
 

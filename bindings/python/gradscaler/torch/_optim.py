@@ -72,7 +72,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
     _KIND = -1
 
     def __init__(self, params: Any, *args: Any, **options: Any) -> None:
-        """Makes PyTorch's class, which writes into the groups; if it is refused, they are what they were."""
+        """Called by the classes: `args` and `options` go to PyTorch's, which writes into the groups of `params`; if it
+        is refused, they are what they were."""
         given = params if isinstance(params, (torch.Tensor, dict)) else list(params)
         with unchanged_if_refused(given if isinstance(given, list) else ()):
             super().__init__(given, *args, **options)
@@ -337,7 +338,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         if closure is not None:
             if hasattr(self, "found_inf"):
                 # PyTorch's scaler leaves them behind, and would multiply the next scale by this one.
-                del self.grad_scale, self.found_inf
+                for name in ("grad_scale", "found_inf"):
+                    vars(self).pop(name, None)
                 raise RuntimeError(NO_CLOSURE)
             with torch.enable_grad():
                 loss = closure()
