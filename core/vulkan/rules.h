@@ -379,7 +379,9 @@ GSC_HD float decode_slot(int32_t state_dtype, uint32_t code, uint32_t scale) {
   if (state_dtype == GSC_FP32) return from_bits(code);
   return with_state_code(state_dtype, [&](auto c) { return decltype(c)::decode(code, scale); });
 }
-GSC_HD int32_t magnitude_of_slot(int32_t state_dtype, float x) { return magnitude_of_code(state_dtype, x); }
+GSC_HD int32_t magnitude_of_slot(int32_t state_dtype, float x) {
+  return is_grouped(state_dtype) ? magnitude_of_code(state_dtype, x) : 0;
+}
 GSC_HD uint32_t scale_of_slot(int32_t state_dtype, uint32_t largest) {
   if (!is_grouped(state_dtype)) return 0;
   return with_state_code(state_dtype, [&](auto c) {
