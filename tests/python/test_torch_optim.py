@@ -69,7 +69,9 @@ def test_every_step_is_torchs(ours_of, theirs_of, options):
         ("fp32", "split"), ("16bit", "stochastic"), ("8bit", "split24")))], ids=str)
 def test_steps_are_those_of_the_arrays(kind, dtype, options):
     """The same kernels as gradscaler's own optimizers, so the same bits; Lion and LAMB have no other reference."""
-    params = params_of(((3, 40), (5,), (2, 3, 2), (0, 2), ()), dtype)
+    # In codes only parameters with rows of 32 elements have the same state in both.
+    shapes = ((3, 64), (2, 4, 8)) if options.get("state", "fp32") != "fp32" else ((3, 40), (5,), (2, 3, 2), (0, 2), ())
+    params = params_of(shapes, dtype)
     others = copied(params)
     grads = [torch.zeros_like(p) for p in others]
     ours, raw = kind(params, lr=0.05, **options), getattr(gs, kind.__name__)(others, grads, lr=0.05, **options)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -27,12 +28,19 @@ def _info() -> int:
         memory = f", {found.memory_bytes / 2**30:.0f} GiB" if found.memory_bytes else ""
         print(f"{found.device}: {found.name}, {found.units} {'threads' if found.device == 'cpu' else 'processors'}"
               f"{memory}")
+    for name in ("numpy", "jax", "jaxlib", "optax", "flax"):
+        try:
+            print(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            print(f"{name}: not installed")
     if importlib.util.find_spec("torch") is not None:
         try:
             importlib.import_module("gradscaler.torch")
             print(f"PyTorch {sys.modules['torch'].__version__}: tensors are inspected by DLPack")
         except ImportError as error:
             print(error)
+    else:
+        print("PyTorch: not installed")
     return 0
 
 

@@ -46,6 +46,14 @@ class TorchDevice(Protocol):
 DEVICES = ("cpu", "cuda")
 
 
+def _cure(device: str) -> str:
+    """What to do if a GPU cannot be used because of how the library was built."""
+    if device == "cpu" or "CUDA: none" not in native.build_info():
+        return ""
+    return ("; `pip install .` where nvcc is found makes a package with CUDA, and until then use torch.optim or arrays"
+            " on the CPU")
+
+
 def parse_device(device: str | TorchDevice) -> tuple[int, int]:
     """Type and index of ``"cpu"``, ``"cuda"``, ``"cuda:<n>"`` or a ``torch.device``.
 
@@ -102,7 +110,7 @@ class Context(Closeable):
         except GradscalerError as error:
             if error.field in ("device_type", "device_index"):
                 # The reason stands behind the number, which is no word of Python.
-                error.args = (f"device is {str(device)!r}, {str(error).partition(', ')[2]}",)
+                error.args = (f"device is {str(device)!r}, {str(error).partition(', ')[2]}{_cure(self.device)}",)
             raise
 
     def _prepare(self, options: Any) -> None:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Union
 
@@ -80,3 +81,10 @@ def _name(argument: str, entries: list[int], field: str | None, arguments: Mappi
     if argument in _STRUCTS and field and not entries:
         return fields.get(field) or _FIELDS.get(field, field)
     return f"{argument}{''.join(f'[{n}]' for n in entries)}{'.' + field if field else ''}"
+
+
+def unexpected(call: str, name: str, known: Iterable[str]) -> TypeError:
+    """An argument that `call` does not have, with the one that was probably meant."""
+    close = difflib.get_close_matches(name, list(known), 1)
+    return TypeError(f"{call} got an unexpected keyword argument '{name}'"
+                     + (f"; did you mean '{close[0]}'?" if close else ""))

@@ -14,6 +14,7 @@ from ._fields import FLAGS, INTEGERS, LIMITS, REALS, SCALES, WORDS
 from ._fields import Policy as Policy
 from ._fields import Preset as Preset
 from ._native import FLOAT32_MAX, flag, integer, native, real
+from .messages import unexpected
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack as Unpack
@@ -44,7 +45,8 @@ def apply(options: Any, arguments: dict[str, Any]) -> None:
         elif name == "enabled":
             options.enabled = int(flag(name, value))
         else:
-            raise TypeError(f"GradScaler got an unexpected keyword argument '{name}'")
+            known = (*REALS, *INTEGERS, *WORDS, *FLAGS, "enabled")
+            raise unexpected("GradScaler", name, known)
 
 
 def describe(options: Any) -> dict[str, Any]:

@@ -9,10 +9,12 @@ makes new ones if not: for other memory, or the first gradient of a parameter. L
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
 import os
 import sys
+import typing
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Literal, TypedDict
@@ -22,10 +24,11 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from .. import hyper, torch_memory
 from .._native import flag, integer, native, real
 from ..formats import EMA, codes_of
+from ..messages import unexpected
 from ._check import Check, StepReport, clip_factor, is_lost, product
 from ._formats import CODES, FORMAT_KEYS, MASTER, UNGROUPED, codes_for, fit, format_of, loaded, require_loadable
 from ._held import hold, is_alone, is_counted, is_direct, is_state_held
-from ._plan import Plan
+from ._plan import NOT_ALWAYS, NUMBERS, Plan
 from ._seen import Seen, in_order
 from ._settle import Settlement, label_of, labelled, require_options, unchanged_if_refused
 from ._shards import is_dtensor, is_flattened, is_made_for_a_part, local, overflow_groups
@@ -42,7 +45,8 @@ untraced: Any = getattr(torch, "_disable_dynamo", lambda function: function)
 class Own(TypedDict, total=False):
     """What the optimizers take besides PyTorch's arguments. From `state` on, all but `seed` may be in a param group."""
 
-    #: Limit of the L2 norm of all gradients together, in the pass of the step: finite, >= 0. Default None: none.
+    #: Limit of the L2 norm of all gradients together, in the pass of the step: >= 0. Default None: none. With inf
+    #: the norm is measured and nothing is clipped.
     max_grad_norm: float | None
     #: Keep a float32 master of every float16 and bfloat16 parameter in its state, and step on that. Default False.
     master_weights: bool
@@ -65,8 +69,9 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
     `params` are tensors, named ones or param groups, as in ``torch.optim``: float16, bfloat16, float32 or float64,
     plain or DTensor. `own` are the options of :class:`~gradscaler.torch._optim.Own`. With ``fused=False`` a GradScaler
     unscales the gradients itself, and does not call ``step`` if it skips. Otherwise `fused` and `foreach` change
-    nothing. Raises ValueError for `capturable` and `differentiable`, and TypeError naming a parameter that cannot be
-    used. Steps are enqueued in the current stream.
+    nothing. Further `args` and `options` are those of PyTorch's classes. Raises ValueError for `capturable` and
+    `differentiable`, and TypeError naming a parameter that cannot be used; the groups are then what they were. Steps
+    are enqueued in the current stream.
     """
 
     _KIND = -1
@@ -78,10 +83,18 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         with unchanged_if_refused(given if isinstance(given, list) else ()):
             super().__init__(given, *args, **options)
 
-    def _setup(self, fused: bool | None, *, max_grad_norm: float | None = None, master_weights: bool = False,
-               state: str = "fp32", master: str | None = None, seed: int = 0, ema_decay: float = 0.0,
-               ema_warmup: bool = False) -> None:
-        """Before the constructor of PyTorch's class, which adds the groups."""
+    def _setup(self, fused: bool | None, **own: Any) -> None:
+        """Before the constructor of PyTorch's class, which adds the groups. `own` are the options of :class:`Own`."""
+        known = typing.get_type_hints(Own)
+        for name in own:
+            if name not in known:
+                raise unexpected(type(self).__name__, name, [*inspect.signature(type(self).__init__).parameters,
+                                                             *known])
+        self._set_own(fused, **own)
+
+    def _set_own(self, fused: bool | None, max_grad_norm: float | None = None, master_weights: bool = False,
+                 state: str = "fp32", master: str | None = None, seed: int = 0, ema_decay: float = 0.0,
+                 ema_warmup: bool = False) -> None:
         hyper.format_code("state", state, hyper.STATE)
         if hyper.format_code("master", master, hyper.MASTER) != native.MASTER_NONE and master_weights:
             raise ValueError(f"master is {master!r}, and master_weights is True; a parameter has one kind of master")
@@ -146,14 +159,15 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     @property
     def max_grad_norm(self) -> float | None:
-        """Each step limits the L2 norm of all gradients together to this, in its own pass. None: no limit."""
+        """Each step limits the L2 norm of all gradients together to this, in its own pass. None: no limit; inf: no
+        limit, but :meth:`report` has the norm."""
         return self._max_grad_norm
 
     @max_grad_norm.setter
     def max_grad_norm(self, value: float | None) -> None:
         limit = None if value is None else real("max_grad_norm", value)
-        if limit is not None and not 0.0 <= limit < math.inf:
-            raise ValueError(f"max_grad_norm is {value}; it must be finite and >= 0")
+        if limit is not None and not 0.0 <= limit:
+            raise ValueError(f"max_grad_norm is {value}; it must be >= 0")
         self._max_grad_norm = limit
 
     # State, as PyTorch keeps it.
@@ -240,7 +254,14 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     def _require_loadable(self, state_dict: dict[str, Any]) -> None:
         for number, group in enumerate(state_dict["param_groups"]):
-            require_options(group, f"state_dict['param_groups'][{number}]")
+            label = f"state_dict['param_groups'][{number}]"
+            require_options(group, label)
+            for name in NUMBERS[self._KIND]:
+                if name not in group and name not in NOT_ALWAYS and name in self.defaults:
+                    raise ValueError(f"{label} has no {name!r}; it is not one of {type(self).__name__}")
+            for name in hyper.FLAGS:
+                if group.get(name) and name not in self.defaults and name not in FORMAT_KEYS:
+                    raise ValueError(f"{label} has {name}={group[name]}, which {type(self).__name__} does not take")
         for p, key in self._pairs(state_dict):
             require_loadable(self._KIND, p, state_dict["state"].get(key, {}), f"state_dict['state'][{key}]")
 
@@ -297,8 +318,12 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
                     param_group.update(UNGROUPED)
                 super().add_param_group(param_group)
                 require_options(param_group, f"param_groups[{number}]")
+                first: dict[Any, str] = {}
                 for position, p in enumerate(param_group["params"]):
-                    self._require_steppable(p, param_group, label_of(param_group, number, position))
+                    label = label_of(param_group, number, position)
+                    if first.setdefault(p, label) is not label:
+                        raise ValueError(f"{label} is a parameter that is given twice, the first time as {first[p]}")
+                    self._require_steppable(p, param_group, label)
             except BaseException:
                 del self.param_groups[number:]
                 self._flattened = flattened
@@ -366,7 +391,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         if self._max_grad_norm is not None:
             if check is None:
                 check = self._last_check = Check(self._scalers, self._active, grad_scale)
-            factor = clip_factor(check, self._max_grad_norm)
+            if self._max_grad_norm < math.inf:
+                factor = clip_factor(check, self._max_grad_norm)
         if any(self._versions.get(copy) != copy._version for plan in self._active for copy in plan.copies):
             # Other code wrote them, as model.load_state_dict does.
             self.refresh_master_weights()

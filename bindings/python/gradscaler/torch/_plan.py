@@ -28,7 +28,7 @@ from ._threads import context_of
 
 #: Group keys that are options of the library, by kind. Those that are flags, and whether there is momentum, are in the
 #: key of a plan. PyTorch's groups lack the first two.
-_NOT_ALWAYS = ("eps_root", "ema_decay")
+NOT_ALWAYS = ("eps_root", "ema_decay")
 NUMBERS = {kind._KIND: ("ema_decay", *(key for key in kind._KEYS if key not in hyper.FLAGS))
            for kind in (getattr(optimizers, name) for name in optimizers.__all__)}
 
@@ -256,7 +256,7 @@ class Plan:
 
 def numbers(kind: int, group: dict[str, Any]) -> tuple[Any, ...]:
     """The hyper-parameters of a group; of tensors, such as the lr of a compiled schedule, their value now."""
-    return tuple(_number(group.get(name, 0.0) if name in _NOT_ALWAYS else group[name]) for name in NUMBERS[kind])
+    return tuple(_number(group.get(name, 0.0) if name in NOT_ALWAYS else group[name]) for name in NUMBERS[kind])
 
 
 def _number(value: Any) -> Any:

@@ -29,7 +29,7 @@ from ._formats import CODES
 from ._held import is_counted
 from ._optim import NO_CLOSURE, FusedOptimizer, untraced
 from ._policy import Policy, is_pytorchs
-from ._settle import labelled
+from ._settle import label_of, labelled
 from ._shards import dtensor, is_flattened, mesh_groups, overflow_groups
 from ._threads import context_of, stream_of
 
@@ -53,6 +53,8 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     _updater: Policy | None = None
     _counters: dict[str, int] | None = None
     _warned = False
+    # Whether a state was loaded, so that there is a scale before the first loss.
+    _has_loaded = False
 
     def __init__(self, device: str = "cuda", init_scale: float = 2.0**16, growth_factor: float = 2.0,
                  backoff_factor: float = 0.5, growth_interval: int = 2000, enabled: bool = True,
@@ -238,6 +240,12 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
             if unknown:
                 raise ValueError(f"state_dict['gradscaler'] has {unknown[0]!r}, which is unknown")
             self._updater, self._counters = None, counters
+            self._has_loaded = True
+
+    def _check_scale_growth_tracker(self, funcname: str) -> Any:
+        if self._scale is None and self._has_loaded:
+            self._lazy_init_scale_growth_tracker(torch.device(self._device))
+        return super()._check_scale_growth_tracker(funcname)
 
     @untraced  # type: ignore[untyped-decorator, unused-ignore]
     def _unscale_grads_(self, optimizer: Any, inv_scale: Any, found_inf: Any, allow_fp16: bool) -> dict[Any, Any]:
@@ -281,6 +289,10 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         # PyTorch types it as a dict; it is a defaultdict of dicts.
         states: Any = self._per_optimizer_states
         flags = [flag for state in states.values() for flag in state["found_inf_per_device"].values()]
+        if not flags and states and all(state["stage"] is OptState.STEPPED for state in states.values()):
+            # Optimizers without a single gradient: there is nothing that the scale could go by.
+            self._per_optimizer_states = defaultdict(states.default_factory)
+            return
         if (_context(scale.device) is None and not self._beyond) or not flags:
             # Without flags PyTorch raises what its users expect.
             super().update()
@@ -350,18 +362,39 @@ def _context(device: Any) -> Context | None:
     """The library's context of a device; None if it has none."""
     if device.type == "cpu":
         return context_of("cpu")
-    if device.type == "cuda" and torch.version.hip is None and device.index < native.device_count(native.DEVICE_CUDA):
-        return context_of(f"cuda:{device.index}")
+    if device.type == "cuda" and torch.version.hip is None:
+        if device.index < native.device_count(native.DEVICE_CUDA):
+            return context_of(f"cuda:{device.index}")
+        _warn_of_foreign(str(device))
     return None
+
+
+_foreign: set[str] = set()
+
+
+def _warn_of_foreign(device: str) -> None:
+    """Says once that PyTorch's own scaler does the work on a GPU, and what to do about it."""
+    if device in _foreign:
+        return
+    _foreign.add(device)
+    try:
+        default_context(device)
+    except UnavailableError as error:
+        warnings.warn(f"gradscaler.torch.GradScaler uses PyTorch's own kernels: {error}", RuntimeWarning, stacklevel=2)
 
 
 def _grads_by_device(optimizer: Any, allow_fp16: bool) -> dict[Any, list[Any]]:
     found: dict[Any, list[Any]] = {}
-    for group in optimizer.param_groups:
-        for param in group["params"]:
+    for number, group in enumerate(optimizer.param_groups):
+        for position, param in enumerate(group["params"]):
             grad = param.grad
             if grad is None:
                 continue
+            if grad.is_complex():
+                label, dtype = label_of(group, number, position), str(grad.dtype).rpartition(".")[2]
+                raise RuntimeError(f"{label}.grad is {dtype}; a GradScaler unscales no complex gradients: step on the"
+                                   " parameter without a scaler, or keep it as real numbers and use"
+                                   " torch.view_as_complex of them in the forward pass")
             if is_flattened(param):
                 raise ValueError("optimizer has a parameter that FullyShardedDataParallel has flattened, and its ranks"
                                  " would not agree on inf; use ShardedGradScaler of torch.distributed.fsdp, or"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from .. import hyper
 from .._enums import SLOTS
 from .._native import native
 from ..arrays import as_tensor
-from ..formats import EMA, REMAINDER, numbers_of
+from ..formats import EMA, REMAINDER, SCALE, numbers_of
 from ._formats import (
     MASTER,
     NARROW,
@@ -42,6 +43,10 @@ _LAYERWISE = {native.LAMB: "LAMB", native.LARS: "LARS", native.NOVOGRAD: "NovoGr
 MOST_SLOTS = 4
 #: What most entries get with the first applied step.
 _NOTHING: dict[str, Any] = {}
+
+
+def _name(dtype: Any) -> str:
+    return str(dtype).rpartition(".")[2]
 
 
 class Recipe(NamedTuple):
@@ -223,10 +228,29 @@ class Settlement:
                              " torch.optim with gradscaler.torch.GradScaler")
         return shards, mesh_groups(p) if is_dtensor(p) else ()
 
+    def _require_width(self, recipe: Recipe, entry: dict[str, Any], p: Any, label: str) -> None:
+        """Refuses state of a parameter that has become another, and tells of state that other code has narrowed."""
+        for slot in recipe.slots:
+            value = entry.get(slot)
+            if value is None or recipe.codes[slot] != native.FP32 or slot + SCALE in entry:
+                continue
+            if value.dtype in NARROW and any(name.endswith(SCALE) for name in entry):
+                # Ours of 16 bits, of a group that has another format now.
+                continue
+            if value.dtype in NARROW:
+                warnings.warn(f"{label}'s state {slot!r} is {_name(value.dtype)} and becomes {_name(wide(p))}; for"
+                              " state in 16 bits make the optimizer with state='16bit'", UserWarning, stacklevel=2)
+            elif value.dtype.is_floating_point and value.dtype != wide(p):
+                raise ValueError(f"{label}'s state {slot!r} is {_name(value.dtype)}, but that of a parameter of"
+                                 f" {_name(p.dtype)} is {_name(wide(p))}; after model.double() or model.float() call"
+                                 " optimizer.load_state_dict(optimizer.state_dict()), which converts it")
+
     def _state(self, recipe: Recipe, entry: dict[str, Any], p: Any, label: str) -> tuple[int, dict[str, Any]]:
         """Makes the state of a parameter that has none. Returns its count of steps, and what its entry gets with the
         first applied one."""
         codes, slots = recipe.codes, recipe.slots
+        if entry:
+            self._require_width(recipe, entry, p, label)
         if entry or REMAINDER in codes:
             fit(entry, p, self._kind, codes, label, self._master_weights)
         if self._kind == native.SGD:
