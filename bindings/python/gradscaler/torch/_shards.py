@@ -71,7 +71,7 @@ def is_flattened(p: Any) -> bool:
 def is_made_for_a_part() -> bool:
     """Whether the constructor that calls this is called by ZeroRedundancyOptimizer, for the parameters of one rank."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_name in ("is_made_for_a_part", "_setup", "__init__"):
+    while frame.f_back is not None and frame.f_code.co_name in ("is_made_for_a_part", "_set_own", "_setup", "__init__"):
         frame = frame.f_back
     return frame.f_globals.get("__name__") == "torch.distributed.optim.zero_redundancy_optimizer"
 
