@@ -12,7 +12,7 @@ import sys
 MAX_BYTES = 25 << 20
 # A kernel's name -> what its instances are called, how many there are, and the registers that they may need on sm_90.
 FORMULAS = {r"apply_kernel.*I\w*fE": ("fp32 apply", 20, 64), "apply_coded_kernel": ("coded apply", 20, 128)}
-# nvcc's major version, part of a kernel's name -> bytes that it may spill: one or two registers, written once per
+# nvcc's major version, part of a kernel's name -> bytes that it may spill: up to three registers, written once per
 # launch and read once per chunk, outside the loops over elements. Alone in its file Adagrad's kernel does not spill.
 KNOWN_SPILLS = {("12", "apply_kernelINS_5optim7AdagradEfE"): 4,
                 ("12", "apply_kernelINS_5optim10AdamFamilyILb0ELb1EEEfE"): 4,
@@ -20,7 +20,8 @@ KNOWN_SPILLS = {("12", "apply_kernelINS_5optim7AdagradEfE"): 4,
                 ("13", "apply_kernelINS_5optim10AdamFamilyILb1ELb1EEEfE"): 4,
                 ("13", "apply_kernelINS_5optim8AdEMAMixEfE"): 4,
                 ("13", "apply_kernelINS_5optim5NadamEfE"): 8,
-                ("13", "apply_kernelINS_5optim15RmspropMomentumILb1EEEfE"): 8}
+                ("13", "apply_kernelINS_5optim15RmspropMomentumILb1EEEfE"): 8,
+                ("13", "apply_kernelINS_5optim17ScheduleFreeAdamWEfE"): 12}  # sm_75; 4 on sm_90
 
 
 def run(*command):
