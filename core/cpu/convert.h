@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Block conversions for the rules of core/rules/convert.h: instructions and the branch-free integer code give the same
-// bits. Everything here is static or always inlined, because kernels.cpp compiles it for several instruction sets.
+// bits. Everything here is in an unnamed namespace, because kernels.cpp compiles it for several instruction sets.
 #pragma once
 
 #include <cstddef>

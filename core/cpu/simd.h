@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SIMD vocabulary of the CPU kernels for the instruction set being compiled: vectors, the few intrinsics that compilers
 // do not find by themselves, prefetching, and non-temporal stores. For files that kernels.cpp includes and for
-// convert.h; all of it is always inlined.
+// convert.h; all of it is always inlined, and in an unnamed namespace.
 #pragma once
 
 #include <cstddef>

@@ -2,8 +2,8 @@
 //
 // Between two slices of a step, every function of the header that takes a scaler, an optimizer or a list, with the
 // step's own and with each optimizer that shares a list with it: either it fails with BAD_STATE and changes nothing, or
-// the comment of gsc_scaler_step_slice names it as harmless, and then the step ends in the bits of one that nobody
-// disturbed. A new function without a row fails. The kind of defect: a call that steps, moves, saves or looks at memory
+// the comment of gsc_scaler_step_slice names it as harmless, and then the step ends in the bits of an undisturbed
+// one. A new function without a row fails. The kind of defect: a call that steps, moves, saves or looks at memory
 // that a step has half written.
 #include <fstream>
 #include <regex>
@@ -18,7 +18,7 @@ const SliceCase kCase = {.name = "adamw", .kind = GSC_ADAMW, .grad_dtypes = {GSC
 const std::vector<int64_t> kCounts = {40000, 64, 64, 64, 1000};
 constexpr int64_t kTensors = 5;
 
-/// An optimizer of its own lists, of which one is the step's.
+/// An optimizer with separate lists, except for one that is the step's.
 struct Sharing {
   std::vector<Buffer> params, grads;
   List param_list, grad_list;

@@ -157,8 +157,8 @@ bool has_underflowed(gsc_scaler *scaler, const gsc_tensor_list *grads = nullptr)
   return (report.flags & GSC_REPORT_SCALE_UNDERFLOW) != 0;
 }
 
-/// A scale that has no inverse in fp32 skips every step, so nobody may get there without a word: by updates, by a first
-/// scale, by gsc_scaler_set_scale and by a restored state, reported for as long as it lasts and logged once each time.
+/// A scale that has no inverse in fp32 skips every step. Whatever leads to it (updates, a first scale,
+/// gsc_scaler_set_scale, a restored state), the report has the flag while it lasts, and it is logged once each time.
 TEST(PolicyUnderflow, IsReportedAndLoggedOnce) {
   const Context context = make_context();
   Log log;

@@ -270,7 +270,7 @@ class StreamCalls : public testing::TestWithParam<size_t> {
   const bool waits = std::string(call.name).find("_sync") != std::string::npos;
   const bool takes_list = signatures().at(call.name).find("gsc_tensor_list *list") != std::string::npos;
 
-  /// f(objects, object) for each object of the call, in a world of its own.
+  /// f(objects, object) for each object of the call, with new objects each time.
   template <typename F>
   void for_each_object(const F &f) const {
     const size_t lists = Objects(call.kind).lists.size();

@@ -41,7 +41,7 @@ class Wrapped {
   int allocations = 0;           ///< calls of vkAllocateMemory
   int64_t bytes = 0;             ///< of vkAllocateMemory, not freed
   int64_t budget = INT64_MAX;    ///< of `bytes`: vkAllocateMemory fails beyond it
-  std::set<VkFence> unfinished;  ///< of submissions that nobody has waited for: memory must not be freed meanwhile
+  std::set<VkFence> unfinished;  ///< of submissions not waited for yet: memory must not be freed meanwhile
 
  private:
   int left_ = 0;
