@@ -31,7 +31,7 @@ constexpr Recipe kRecipes[] = {
     {"lamb", {.kind = lamb}, 2},
     {"rmsprop", {.kind = rmsprop}, 1},
     {"rmsprop_momentum", {.kind = rmsprop, .momentum = 0.9}, 2},
-    {"rmsprop_centered", {.kind = rmsprop, .flags = GSC_OPTIMIZER_CENTERED}, 3},
+    {"rmsprop_centered", {.kind = rmsprop, .flags = GSC_OPTIMIZER_CENTERED}, 2},
     {"adadelta", {.kind = adadelta}, 2},
     {"adamax", {.kind = adamax}, 2},
     {"nadam", {.kind = nadam}, 2},

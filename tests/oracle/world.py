@@ -407,7 +407,8 @@ class World:
             # off will do.
             for bits in range(-RATIO_BITS, RATIO_BITS + 1):
                 put(after)
-                if not is_as_stored(new) or not same(slots[0].model[i], slots[0].arrays[i], slots[0].dtypes[i]):
+                first_differs = slots and not same(slots[0].model[i], slots[0].arrays[i], slots[0].dtypes[i])
+                if not is_as_stored(new) or first_differs:
                     new, after = oracle.apply(group, rate, o.t[i], p, g, state, off_by=bits, stored=stored)
         put(after)
         w, rest = weights(new)
