@@ -30,7 +30,7 @@ Optimizer &optimizer_of(const gsc_optimizer *optimizer) { return object<Optimize
 }  // namespace
 
 gsc_status gsc_optimizer_options_init(gsc_optimizer_options *options, uint32_t struct_size, int32_t kind) {
-  return guard(__func__, [&] { init_struct(options, struct_size, optimizer_info(kind, "kind").defaults); });
+  return guard(__func__, [&] { init_struct(options, struct_size, default_options(kind, "kind")); });
 }
 
 gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimizer_options *options, gsc_tensor_list *params,
@@ -39,7 +39,7 @@ gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimizer_option
   return guard(__func__, [&] {
     require(out_optimizer, "out_optimizer");
     const gsc_optimizer_options o =
-        options != nullptr ? read_struct(options, "options") : optimizer_info(GSC_ADAMW).defaults;
+        options != nullptr ? read_struct(options, "options") : default_options(GSC_ADAMW);
     std::optional<InReading<TensorList>> held[3 + kMaxSlots];  // no callback may move a list that has been compared
     auto *next = held;
     const auto hold = [&](const gsc_tensor_list *list, const Argument &name) {

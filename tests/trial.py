@@ -52,13 +52,17 @@ TRIALS = {
          "    CALL(gsc_optimizer_get_group_count, nullptr, &OUT.i32[0]),\n"
          "    CALL(gsc_optimizer_get_trial, nullptr, &OUT.i32[0]),\n"),
     ], f"abi|cpp_|capi_reliability|capi_contracts|{LANGUAGES}"),
-    "optimizer": (4, [
+    "optimizer": (7, [
         ("core/rules/optim/trial.h", None,
          lambda read: read("core/rules/optim/lion.h").replace("Lion", "Trial").replace("GSC_LION", "GSC_TRIAL")),
         ("core/rules/optim/variants.h", '#include "core/rules/optim/sgd.h"\n',
          '#include "core/rules/optim/sgd.h"\n#include "core/rules/optim/trial.h"\n'),
-        ("core/rules/optim/variants.h", None, lambda read: re.sub(
-            r"(X\(k\w+, optim::\w+\))\n\n", r"\1 X(kTrial, optim::Trial)\n\n", read("core/rules/optim/variants.h"))),
+        ("core/rules/optim/variant.h", "#define GSC_FOR_EACH_VARIANT(X) \\\n",
+         "#define GSC_TRIAL_FORMULAS(X) X(kTrial, optim::Trial)\n#define GSC_FOR_EACH_VARIANT(X) \\\n"
+         "  GSC_TRIAL_FORMULAS(X) \\\n"),
+        *((f"core/{folder}", None, lambda read, model=model: read(model).replace("lion", "trial").replace("LION", "TRIAL"))
+          for folder, model in (("cpu/sweeps/trial.cpp", "core/cpu/sweeps/lion.cpp"),
+                                ("cuda/sweeps/trial.cu", "core/cuda/sweeps/lion.cu"))),
         (HEADER, None, lambda read: re.sub(
             r" = (\d+)\n};\n\n/\*\* Bits of gsc_optimizer_options.flags", after_the_last_kind, read(HEADER))),
         ("bindings/generate/gen_python.py", "ARGUMENTS = {\n",

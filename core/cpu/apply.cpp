@@ -6,6 +6,7 @@
 #include "core/cpu/backend.h"
 #include "core/device/join.h"
 #include "core/rules/state_codes.h"
+#include "core/rules/step_coefficients.h"
 
 namespace gsc::cpu {
 namespace {
@@ -26,14 +27,9 @@ class TensorCoefficients {
     const int64_t step = step_number(job_.step) - job_.step.lags[tensor];
     Known &known = known_[(step + group) % kKnown];
     if (known.step != step || known.group != group) {
-      known = {step, group, coefficients_of(job_, group, step)};
+      known = {step, group, group_coefficients(job_.step, job_.step.groups[group], step)};
     }
     return &known.coefficients;
-  }
-
-  static Coefficients<double> coefficients_of(const ApplyJob &job, int32_t group, int64_t step) {
-    const GroupRecord &g = job.step.groups[group];
-    return make_coefficients(job.step.variant, g.hyper, learning_rate(g), job.step.maximize, step);
   }
 
  private:
@@ -103,7 +99,7 @@ void prepare_averages(const ApplyJob &job) {
 void prepare_coefficients(const ApplyJob &job) {
   if (!has_tensor_coefficients(job.step)) {
     for (int32_t g = 0; g < job.step.group_count; ++g) {
-      job.step.coefficients[g] = TensorCoefficients::coefficients_of(job, g, step_number(job.step));
+      job.step.coefficients[g] = group_coefficients(job.step, job.step.groups[g], step_number(job.step));
     }
   } else if (job.step.lags != nullptr && job.grads->has_absent()) {
     for (int64_t t = 0; t < job.grads->size(); ++t) job.step.lags[t] += job.grads->is_absent(t) ? 1 : 0;
@@ -203,7 +199,7 @@ void CpuBackend::run_apply(const ApplyJob &job) {
     s.coefficients = coefficients.of(tensor);
   };
   // The last sweep over n elements, and their average.
-  const auto apply = kernels_->apply[static_cast<int>(job.step.variant)];
+  const auto apply = kernels_->sweeps[static_cast<int>(job.step.variant)]->apply;
   const auto step = [&](ApplySpan &s, TensorCoefficients &coefficients, int64_t tensor, int64_t offset, int64_t n) {
     const int64_t slice = job.ema != nullptr ? std::min(n, kEmaSlice) : n;
     for (int64_t i = 0; i < n; i += slice) {
@@ -225,7 +221,7 @@ void CpuBackend::run_apply(const ApplyJob &job) {
   };
 
   Plan &plan = *job.grads;
-  const auto moments = kernels_->moments[static_cast<int>(job.step.variant)];
+  const auto moments = kernels_->sweeps[static_cast<int>(job.step.variant)]->moments;
   if (moments == nullptr) {
     if (!part.apply) return;
     for_tasks(plan, part.first_chunk, part.last_chunk, [&](int64_t begin, int64_t end) {

@@ -2,14 +2,15 @@
 // The optimizer step over a span. The formula (core/rules/optim) is a plain loop that the compiler vectorises. With 16-bit
 // gradients all of a vector is usually done in registers: gradients, update, model copy. Other steps go block by block:
 // gradients are unscaled and clipped into a buffer that stays in L1, then the formula runs over it. Formulas that need
-// norms of whole tensors run a sweep for the moments first, at the end of this file. Included by kernels.cpp only.
+// norms of whole tensors run a sweep for the moments first, at the end of this file. Included by sweeps.h only.
 #pragma once
 
 #include "core/cpu/apply_cursor.h"
-#include "core/cpu/coded_cursor.h"
-#include "core/cpu/coded_groups.h"
+#include "core/cpu/coded/cursor.h"
+#include "core/cpu/coded/groups.h"
 #include "core/cpu/columns.h"
 #include "core/cpu/values.h"
+#include "core/rules/optim/formula.h"
 
 namespace gsc::cpu {
 namespace {

@@ -3,7 +3,7 @@
 // One kernel serves all formulas. Included by kernels.cpp only.
 #pragma once
 
-#include "core/cpu/coded_cursor.h"
+#include "core/cpu/coded/cursor.h"
 
 namespace gsc::cpu {
 namespace {

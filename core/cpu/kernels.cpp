@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU kernels of one instruction set. The build compiles this file once per set: GSC_CPU_TARGET names the set,
-// compiler flags select it. Only <target>_kernels() is exported from the object: all that it includes from this folder
-// is in unnamed namespaces, and functions of core/rules are always inlined, since the linker may keep any one of several
-// equal weak symbols, and must not hand AVX-512 code to a processor without it, nor vectors of 16 bytes to a caller that
-// steps by 64. That holds without optimisation too (tests build.symbols). The algorithms are in the *_kernel.h files.
+// The CPU kernels of one instruction set. The build compiles this file and those of sweeps/ once per set: GSC_CPU_TARGET
+// names the set, compiler flags select it. Only names of the set are exported from the objects: all that they include
+// from this folder is in unnamed namespaces, and functions of core/rules are always inlined, since the linker may keep
+// any one of several equal weak symbols, and must not hand AVX-512 code to a processor without it, nor vectors of 16
+// bytes to a caller that steps by 64. That holds without optimisation too (tests build.symbols). The algorithms are in
+// the *_kernel.h files.
 #include "core/cpu/kernels.h"
 
-#include "core/cpu/apply_kernel.h"
 #include "core/cpu/check_kernel.h"
 #include "core/cpu/check_small_kernel.h"
 #include "core/cpu/diagnose_kernel.h"
@@ -24,20 +24,23 @@
 
 namespace gsc::cpu {
 
+namespace GSC_CPU_TARGET {
+#define GSC_DECLARE(enumerator, formula) extern const Sweeps enumerator;
+GSC_FOR_EACH_VARIANT(GSC_DECLARE)
+#undef GSC_DECLARE
+}  // namespace GSC_CPU_TARGET
+
 const Kernels *GSC_JOIN(GSC_CPU_TARGET, _kernels)() {
-#define GSC_MOMENTS(name, formula) moments_kernel<SweepOf<formula>>(),
-#define GSC_APPLY(name, formula) apply<SweepOf<formula>>,
+#define GSC_ADDRESS(enumerator, formula) &GSC_CPU_TARGET::enumerator,
   static constexpr Kernels kTable = {GSC_QUOTE(GSC_CPU_TARGET),
                                      check,
                                      check_small,
                                      unscale,
                                      elementwise,
                                      diagnose,
-                                     {GSC_FOR_EACH_VARIANT(GSC_MOMENTS)},
-                                     {GSC_FOR_EACH_VARIANT(GSC_APPLY)},
+                                     {GSC_FOR_EACH_VARIANT(GSC_ADDRESS)},
                                      average_weights};
-#undef GSC_MOMENTS
-#undef GSC_APPLY
+#undef GSC_ADDRESS
   return &kTable;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU kernels as a table of functions over contiguous spans of one tensor. kernels.cpp is compiled once per
-// instruction set; kernel_table() picks one at run time. Kernels do not allocate, start threads, or know tensor lists
+// The CPU kernels as a table of functions over contiguous spans of one tensor. kernels.cpp and sweeps/ are
+// compiled once per instruction set; kernel_table() picks one at run time. Kernels do not allocate, start threads, or know tensor lists
 // or policies, and give the same bits on every instruction set (reduction.h has the order of the sums).
 #pragma once
 
@@ -9,7 +9,8 @@
 #include "core/device/tensor.h"
 #include "core/rules/diagnose.h"
 #include "core/rules/elementwise.h"
-#include "core/rules/optim/variants.h"
+#include "core/rules/optim/coefficients.h"
+#include "core/rules/optim/variant.h"
 #include "core/rules/reduction.h"
 #include "gradscaler/gradscaler.h"
 
@@ -69,6 +70,12 @@ struct ApplySpan {
   void *ema;         ///< only for average_weights: fp32, or fp64 for fp64 parameters
 };
 
+/// The sweeps of a formula.
+struct Sweeps {
+  void (*moments)(ApplySpan *span);  ///< the first of a formula that needs norms; NULL for others
+  void (*apply)(ApplySpan *span);
+};
+
 struct Kernels {
   const char *name;
   /// Read only. inv_scale multiplies the gradients later, in the arithmetic type. fp64_limit, for fp64 gradients only:
@@ -85,8 +92,7 @@ struct Kernels {
   /// histogram: GSC_EXPONENT_BINS counters to add to, or NULL.
   void (*diagnose)(int32_t dtype, const void *data, int64_t n, ReadAhead ahead, int64_t *histogram,
                    ChunkDiagnosis *out);
-  void (*moments[kVariantCount])(ApplySpan *span);  ///< the first sweep of formulas that need norms; NULL for others
-  void (*apply[kVariantCount])(ApplySpan *span);
+  const Sweeps *sweeps[kVariantCount];
   void (*average_weights)(const ApplySpan *span);  ///< after apply on the same span
 };
 

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a step that do not sweep over tensors: coefficients of many groups, and the ratios of formulas that need
-// norms.
-#include "core/cuda/apply.cuh"
+// The launches of a step, and the parts of it that do not sweep over tensors: coefficients of many groups, and the
+// ratios of formulas that need norms. The sweeps are in sweeps/.
+#include "core/cuda/launch.cuh"
+#include "core/cuda/step.cuh"
+#include "core/rules/step_coefficients.h"
 
 namespace gsc::cuda {
+
+/// Of a tensor that was absent from `lag` of the steps so far.
+GSC_DEVICE Coefficients<double> coefficients_of(const ApplyParams &p, int32_t group, int64_t lag) {
+  return group_coefficients(p.step, p.step.groups[group], p.step.record->applied + 1 - lag);
+}
 
 /// Only for steps with more groups than each block computes by itself, or with coefficients of each tensor. It raises
 /// lags, and advances averages.
@@ -48,7 +55,31 @@ static __global__ void __launch_bounds__(kThreads) ratios_kernel(const __grid_co
   p.step.ratios[t] = make_ratio(p.step.variant, param_sum, direction_sum, c, number);
 }
 
-cudaError_t preload_apply() { return preload_all(prepare_kernel, ratios_kernel); }
+#define GSC_DECLARE(enumerator, formula) extern const Sweeps enumerator;
+namespace sweeps {
+GSC_FOR_EACH_VARIANT(GSC_DECLARE)
+}
+#undef GSC_DECLARE
+
+static const Sweeps &sweeps_of(Variant variant) {
+#define GSC_ADDRESS(enumerator, formula) &sweeps::enumerator,
+  static constexpr const Sweeps *kTable[] = {GSC_FOR_EACH_VARIANT(GSC_ADDRESS)};
+#undef GSC_ADDRESS
+  return *kTable[static_cast<int>(variant)];
+}
+
+cudaError_t preload_apply() {
+  cudaError_t result = preload_all(prepare_kernel, ratios_kernel);
+  for (int v = 0; v < kVariantCount; ++v) {
+    const Sweeps &sweeps = sweeps_of(static_cast<Variant>(v));
+    for (const ApplyKernel *kernels : {sweeps.apply, sweeps.moments}) {
+      for (int a = 0; a < kArithmetics; ++a) {
+        if (result == cudaSuccess && kernels[a] != nullptr) result = preload(kernels[a]);
+      }
+    }
+  }
+  return result;
+}
 
 cudaError_t launch_prepare(const ApplyParams &p, cudaStream_t stream) {
   const int64_t rows = has_tensor_coefficients(p.step) ? p.grads.size : p.step.group_count;
@@ -59,6 +90,21 @@ cudaError_t launch_prepare(const ApplyParams &p, cudaStream_t stream) {
 cudaError_t launch_ratios(const ApplyParams &p, cudaStream_t stream) {
   if (p.grads.size == 0) return cudaSuccess;
   return enqueue(ratios_kernel, (p.grads.size + kWarps - 1) / kWarps, kThreads, stream, p);
+}
+
+static cudaError_t launch_sweep(ApplyKernel kernel, const ApplyParams &p, int64_t blocks, cudaStream_t stream) {
+  const int64_t parts = (p.last_chunk - p.first_chunk) << p.grads.split;
+  return enqueue(kernel, blocks_for(parts, p.grads.warps_per_chunk, blocks), kThreads, stream, p);
+}
+
+cudaError_t launch_apply(Arithmetic arithmetic, const ApplyParams &p, int units, cudaStream_t stream) {
+  const ApplyKernel kernel = sweeps_of(p.step.variant).apply[static_cast<int>(arithmetic)];
+  return launch_sweep(kernel, p, int64_t{units} * apply_blocks(arithmetic), stream);
+}
+
+cudaError_t launch_moments(Arithmetic arithmetic, const ApplyParams &p, int units, cudaStream_t stream) {
+  const ApplyKernel kernel = sweeps_of(p.step.variant).moments[static_cast<int>(arithmetic)];
+  return launch_sweep(kernel, p, int64_t{units} * kMomentsBlocks, stream);
 }
 
 }  // namespace gsc::cuda

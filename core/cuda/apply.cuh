@@ -6,19 +6,16 @@
 // fp64; the dtypes of gradients, parameters and copy are dispatched per chunk.
 #pragma once
 
-#include "core/cuda/apply.h"
 #include "core/cuda/elements.cuh"
-#include "core/cuda/launch.cuh"
+#include "core/cuda/step.cuh"
 #include "core/rules/gradient.h"
+#include "core/rules/optim/formula.h"
 
 namespace gsc::cuda {
 
-/// The device scalars of a step.
-struct StepInput {
-  float inv_scale;
-  float clip;
-  bool skip;
-};
+/// That of a sweep over plain state.
+template <typename T>
+inline constexpr Arithmetic kArithmeticOf = sizeof(T) == 4 ? Arithmetic::kFp32 : Arithmetic::kFp64;
 
 /// False if the parameters alone move, which only formulas that average do.
 template <typename F>
@@ -27,30 +24,21 @@ GSC_DEVICE bool moves_state(const ApplyParams &p) {
   return true;
 }
 
-/// By all lanes of a warp together.
-GSC_DEVICE StepInput read_scalars(const ApplyParams &p) {
-  StepInput r;
-  r.inv_scale = p.step.inv_scale != nullptr ? *p.step.inv_scale : 1.0F;
-  r.clip = p.step.clip != nullptr ? *p.step.clip : 1.0F;
-  r.skip = p.step.found_inf != nullptr && *p.step.found_inf != 0.0F;
-  // An invalid learning rate or inverse scale skips the step: an error could not be reported from here.
-  if (!p.step.checked_scale && !is_multiplier(r.inv_scale)) r.skip = true;
-  if (p.step.device_lrs) {
-    int32_t invalid = 0;
-    for (int32_t g = lane_index(); g < p.step.group_count; g += 32) {
-      const float *lr = p.step.groups[g].device_lr;
-      if (lr != nullptr && !is_multiplier(*lr)) invalid = 1;
+/// The coefficients of a group by the formula `variant`, one of those of this file (GSC_FORMULAS) whose sweep is F; but
+/// for `ema_weight`.
+template <typename F>
+GSC_DEVICE Coefficients<double> coefficients_in_sweep(Variant variant, const Hyper &h, double lr, bool maximize,
+                                                      int64_t step) {
+  Coefficients<double> result{};
+  const auto take = [&](Variant own, auto formula) {
+    if constexpr (std::is_same_v<SweepOf<decltype(formula)>, F>) {
+      if (variant == own) result = coefficients_of_formula<decltype(formula)>(h, lr, maximize, step, {});
     }
-    if (warp_max(invalid) != 0) r.skip = true;
-  }
-  return r;
-}
-
-/// Of a tensor that was absent from `lag` of the steps so far.
-GSC_DEVICE Coefficients<double> coefficients_of(const ApplyParams &p, int32_t group, int64_t lag) {
-  const GroupRecord &g = p.step.groups[group];
-  return make_coefficients(p.step.variant, g.hyper, learning_rate(g), p.step.maximize,
-                           p.step.record->applied + 1 - lag);
+  };
+#define GSC_TAKE(enumerator, formula) take(Variant::enumerator, formula{});
+  GSC_FORMULAS(GSC_TAKE)
+#undef GSC_TAKE
+  return result;
 }
 
 /// F: the sweep's formula.
@@ -60,7 +48,7 @@ GSC_DEVICE void fill_group_table(const ApplyParams &p, Coefficients<T> *table) {
     const GroupRecord &g = p.step.groups[threadIdx.x];
     const int64_t step = p.step.record->applied + 1;
     Coefficients<T> &c = table[threadIdx.x];
-    c = narrow<T>(make_coefficients_of<F>(p.step.variant, g.hyper, learning_rate(g), p.step.maximize, step));
+    c = narrow<T>(coefficients_in_sweep<F>(p.step.variant, g.hyper, learning_rate(g), p.step.maximize, step));
     if (p.ema != nullptr) c.ema_weight = static_cast<T>(ema_weight(g.hyper, step));
   }
   __syncthreads();
@@ -359,7 +347,7 @@ GSC_DEVICE void sweep_params(const ApplyParams &p, Coefficients<T> *table, const
 }
 
 template <typename F, typename T>
-__global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
+__global__ void __launch_bounds__(kThreads, apply_blocks(kArithmeticOf<T>))
     apply_kernel(const __grid_constant__ ApplyParams p) {
   __shared__ Coefficients<T> table[kMaxSharedGroups];
   __shared__ Arrays<T, F::kStates> all_arrays[kWarps];
@@ -469,7 +457,7 @@ GSC_DEVICE void sweep_moments(const ApplyParams &p, const Find &find, const Tile
 }
 
 template <typename F, typename T>
-__global__ void __launch_bounds__(kThreads, 2) moments_kernel(const __grid_constant__ ApplyParams p) {
+__global__ void __launch_bounds__(kThreads, kMomentsBlocks) moments_kernel(const __grid_constant__ ApplyParams p) {
   using A = Arrays<T, kFirstStates<F>>;
   sweep_moments<F, T, A>(
       p, [&](const Part &part, A &arrays) { return find_arrays<false>(p, part, arrays); },
@@ -488,61 +476,5 @@ __global__ void __launch_bounds__(kThreads, 2) moments_kernel(const __grid_const
         }
       });
 }
-
-using ApplyKernel = void (*)(ApplyParams);
-
-/// The kernels in arithmetic type T.
-template <typename T>
-struct PlainKernels {
-  static constexpr int kBlocks = sizeof(T) == 4 ? 4 : 2;  ///< per multiprocessor, as in the kernels' launch bounds
-  template <typename F>
-  static ApplyKernel apply() {
-    return apply_kernel<F, T>;
-  }
-  template <typename F>
-  static ApplyKernel moments() {
-    return moments_kernel<F, T>;
-  }
-};
-
-/// Launches kernels, picking the instance for the formula.
-template <typename Kernels>
-struct ApplyLauncher {
-  static ApplyKernel kernel(Variant variant) {
-    return with_variant(
-        variant, [](auto formula) -> ApplyKernel { return Kernels::template apply<SweepOf<decltype(formula)>>(); });
-  }
-
-  /// NULL for single-sweep formulas.
-  static ApplyKernel moments(Variant variant) {
-    return with_variant(variant, [](auto formula) -> ApplyKernel {
-      if constexpr (kNeedsNorms<decltype(formula)>) return Kernels::template moments<SweepOf<decltype(formula)>>();
-      return nullptr;
-    });
-  }
-
-  static cudaError_t preload() {
-    cudaError_t result = cudaSuccess;
-    for (int v = 0; v < kVariantCount && result == cudaSuccess; ++v) {
-      const auto variant = static_cast<Variant>(v);
-      result = preload_all(kernel(variant));
-      if (result == cudaSuccess && needs_norms(variant)) result = preload_all(moments(variant));
-    }
-    return result;
-  }
-
-  static int64_t blocks(const ApplyParams &p, int units, int per_unit) {
-    const int64_t parts = (p.last_chunk - p.first_chunk) << p.grads.split;
-    return blocks_for(parts, p.grads.warps_per_chunk, int64_t{units} * per_unit);
-  }
-
-  static cudaError_t launch(const ApplyParams &p, int units, cudaStream_t stream) {
-    return enqueue(kernel(p.step.variant), blocks(p, units, Kernels::kBlocks), kThreads, stream, p);
-  }
-
-  static cudaError_t launch_moments(const ApplyParams &p, int units, cudaStream_t stream) {
-    return enqueue(moments(p.step.variant), blocks(p, units, 2), kThreads, stream, p);
-  }
-};
 
 }  // namespace gsc::cuda

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizer step: parameters and launchers. The kernels in fp32, in fp64, and in fp32 with state in codes are in
-// separate files, so that they compile in parallel.
+// The optimizer step: parameters and launchers. The kernels of each family of formulas are in a file of sweeps/, so that
+// they compile in parallel, and who changes a formula waits for its family alone.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -34,17 +34,29 @@ GSC_HD bool shares_groups(const ApplyParams &p) {
   return !has_tensor_coefficients(p.step) && p.step.group_count <= kMaxSharedGroups;
 }
 
+/// How a sweep computes.
+enum class Arithmetic : int32_t {
+  kFp32,
+  kFp64,
+  kCoded,  ///< in fp32, over state in codes, split masters, or parameters that are rounded stochastically
+};
+inline constexpr int kArithmetics = 3;
+
+/// Blocks per multiprocessor, as in the kernels' launch bounds. With three, Adam over codes would spill.
+constexpr int apply_blocks(Arithmetic arithmetic) { return arithmetic == Arithmetic::kFp32 ? 4 : 2; }
+inline constexpr int kMomentsBlocks = 2;
+
+/// The kernels of a formula, by Arithmetic.
+using ApplyKernel = void (*)(ApplyParams);
+struct Sweeps {
+  ApplyKernel apply[kArithmetics];
+  ApplyKernel moments[kArithmetics];  ///< the first sweep of a formula that needs norms; NULL for others
+};
+
 cudaError_t preload_apply();
-cudaError_t preload_apply_fp32();
-cudaError_t preload_apply_fp64();
-cudaError_t preload_apply_coded();
 cudaError_t launch_prepare(const ApplyParams &p, cudaStream_t stream);
-cudaError_t launch_apply_fp32(const ApplyParams &p, int units, cudaStream_t stream);
-cudaError_t launch_apply_fp64(const ApplyParams &p, int units, cudaStream_t stream);
-cudaError_t launch_apply_coded(const ApplyParams &p, int units, cudaStream_t stream);
-cudaError_t launch_moments_fp32(const ApplyParams &p, int units, cudaStream_t stream);
-cudaError_t launch_moments_fp64(const ApplyParams &p, int units, cudaStream_t stream);
-cudaError_t launch_moments_coded(const ApplyParams &p, int units, cudaStream_t stream);
+cudaError_t launch_moments(Arithmetic arithmetic, const ApplyParams &p, int units, cudaStream_t stream);
 cudaError_t launch_ratios(const ApplyParams &p, cudaStream_t stream);
+cudaError_t launch_apply(Arithmetic arithmetic, const ApplyParams &p, int units, cudaStream_t stream);
 
 }  // namespace gsc::cuda

@@ -30,8 +30,7 @@ namespace {
 /// Names the device and the driver if kernels cannot be loaded: they may be the reason.
 void load_kernels(int device) {
   for (const auto preload :
-       {preload_check, preload_norm, preload_apply, preload_apply_fp32, preload_apply_fp64, preload_apply_coded,
-        preload_elementwise, preload_conversion, preload_diagnose, preload_records, preload_plan, preload_memory}) {
+       {preload_check, preload_norm, preload_apply, preload_elementwise, preload_conversion, preload_diagnose, preload_records, preload_plan, preload_memory}) {
     const cudaError_t error = preload();
     if (error == cudaSuccess) continue;
     int major = 0, minor = 0, driver = 0;
@@ -309,25 +308,24 @@ void CudaBackend::launch_apply(const ApplyParams &p, const StepPart &part, const
   } else if (part.prepare && !shares_groups(p)) {
     check_launch(launch_prepare(p, stream), "the step");
   }
-  const auto launch_apply_others = p.step.coded ? launch_apply_coded : launch_apply_fp32;
+  const Arithmetic others = p.step.coded ? Arithmetic::kCoded : Arithmetic::kFp32;
   if (needs_norms(p.step.variant) && part.moments) {
-    const auto launch_moments_others = p.step.coded ? launch_moments_coded : launch_moments_fp32;
     ApplyParams first = p;
     if (gradients_last(p.step.variant)) first.step.zero_grads = first.step.write_grads = false;
-    if (params.has_others) launched(launch_moments_others(first, units_, stream));
-    if (params.has_fp64) launched(launch_moments_fp64(first, units_, stream));
+    if (params.has_others) launched(launch_moments(others, first, units_, stream));
+    if (params.has_fp64) launched(launch_moments(Arithmetic::kFp64, first, units_, stream));
   }
   if (needs_norms(p.step.variant) && part.ratios) launched(launch_ratios(p, stream));
   if (!part.apply) return;
   ApplyParams last = p;
   if (params.has_others && params.has_fp64) {
-    launched(launch_apply_others(p, units_, stream));
+    launched(cuda::launch_apply(others, p, units_, stream));
     last.finish = part.finish;
-    launched(launch_apply_fp64(last, units_, stream));
+    launched(cuda::launch_apply(Arithmetic::kFp64, last, units_, stream));
     return;
   }
   last.finish = part.finish;
-  launched((params.has_fp64 ? launch_apply_fp64 : launch_apply_others)(last, units_, stream));
+  launched(cuda::launch_apply(params.has_fp64 ? Arithmetic::kFp64 : others, last, units_, stream));
 }
 
 void CudaBackend::apply(const ApplyJob &job, gsc_stream stream) {

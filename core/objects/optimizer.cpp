@@ -137,14 +137,14 @@ int32_t Optimizer::slots_of(const gsc_optimizer_options &options) {
 
 const char *Optimizer::slot_name(int32_t slot) const {
   const int32_t own = gsc::slot_count(variant_);
-  if (slot < own) return kind_of(variant_).slots[slot].name;
+  if (slot < own) return traits(variant_).kind.slots[slot].name;
   return slot == own && has_ema() ? "ema" : "remainder";
 }
 
 Slot Optimizer::slot_holds(const gsc_optimizer_options &options, int32_t slot) {
   const Variant variant = variant_of(options);
   const int32_t own = gsc::slot_count(variant);
-  if (slot < own) return kind_of(variant).slots[slot].holds;
+  if (slot < own) return traits(variant).kind.slots[slot].holds;
   return slot == own && options.ema_decay > 0.0 ? Slot::kWeight : Slot::kMoment;
 }
 

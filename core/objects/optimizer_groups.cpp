@@ -25,8 +25,8 @@ void Optimizer::validate_group(const gsc_optimizer_options &options) const {
   validate(options);
   const gsc_optimizer_options &first = options_[0];
   if (options.kind != first.kind) {
-    refuse(kOptions.field("kind"), "is %s, but the optimizer is %s", optimizer_info(options.kind).kind.name,
-           optimizer_info(first.kind).kind.name);
+    refuse(kOptions.field("kind"), "is %s, but the optimizer is %s", require_kind(options.kind).name,
+           require_kind(first.kind).name);
   }
   if (options.flags != first.flags) {
     refuse(kOptions.field("flags"), "is 0x%x, but the optimizer's is 0x%x", options.flags, first.flags);

@@ -170,7 +170,7 @@ void Optimizer::set_evaluating(int32_t evaluating, gsc_stream stream) {
     refuse_value("evaluating", evaluating, "0 or 1");
   }
   if (!averages(variant_)) {
-    refuse("optimizer", "is %s, which does not average its weights", optimizer_info(options_[0].kind).kind.name);
+    refuse("optimizer", "is %s, which does not average its weights", require_kind(options_[0].kind).name);
   }
   require_whole_state();
   if (evaluating_ == (evaluating != 0)) return;

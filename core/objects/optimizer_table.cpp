@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of optimizers, made from the formulas, and the validation of hyper-parameters.
+// What the formulas say of their kinds of optimizer, and the validation of hyper-parameters.
 #include "core/objects/optimizer_table.h"
 
 #include <cmath>
@@ -13,42 +13,20 @@ namespace {
 constexpr uint32_t kCommonFlags = GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_WRITE_GRADS |
                                   GSC_OPTIMIZER_COUNT_UNCHANGED | GSC_OPTIMIZER_EMA_WARMUP;
 
+/// f(traits) of each formula.
+template <typename F>
+void for_each_formula(const F &f) {
+  for (int32_t i = 0; i < kVariantCount; ++i) f(static_cast<Variant>(i), traits(static_cast<Variant>(i)));
+}
+
 /// The flags of the formulas of a kind, and those that every kind has.
-constexpr uint32_t flags_of(int32_t code) {
+uint32_t flags_of(int32_t kind) {
   uint32_t flags = kCommonFlags;
-#define GSC_FLAGS(enumerator, formula) \
-  if (formula::kKind.code == code) flags |= kFlag<formula> | kOwnFlags<formula>;
-  GSC_FOR_EACH_VARIANT(GSC_FLAGS)
-#undef GSC_FLAGS
+  for_each_formula([&](Variant, const Traits &t) {
+    if (t.kind.code == kind) flags |= t.flag | t.own_flags;
+  });
   return flags;
 }
-
-constexpr OptimizerInfo info_of(const Kind &kind) {
-  gsc_optimizer_options defaults{};
-  defaults.struct_size = sizeof defaults;
-  defaults.kind = kind.code;
-  defaults.lr = kind.defaults.lr;
-  defaults.beta1 = kind.defaults.beta1;
-  defaults.beta2 = kind.defaults.beta2;
-  defaults.eps = kind.defaults.eps;
-  defaults.weight_decay = kind.defaults.weight_decay;
-  defaults.alpha = kind.defaults.alpha;
-  defaults.rho = kind.defaults.rho;
-  defaults.momentum_decay = kind.defaults.momentum_decay;
-  defaults.eps_root = kind.defaults.eps_root;
-  defaults.beta3 = kind.defaults.beta3;
-  defaults.momentum = kind.defaults.momentum;
-  defaults.weight_lr_power = kind.defaults.weight_lr_power;
-  defaults.trust_coefficient = kind.defaults.trust_coefficient;
-  return {kind, defaults, flags_of(kind.code)};
-}
-
-/// A row for each formula, in the order of the kinds. Those of one kind are alike but for their slots.
-constexpr OptimizerInfo kTable[] = {
-#define GSC_ROW(enumerator, formula) info_of(formula::kKind),
-    GSC_FOR_EACH_VARIANT(GSC_ROW)
-#undef GSC_ROW
-};
 
 /// Parameters other than fp64 are computed in fp32, where more than this is inf.
 void require_fp32(const Argument &name, double value) {
@@ -86,34 +64,52 @@ void require_at_least_zero(const Argument &name, double value) {
   require_fp32(name, value);
 }
 
-const OptimizerInfo &optimizer_info(int32_t kind, const Argument &name) {
-  for (const OptimizerInfo &info : kTable) {
-    if (info.kind.code == kind) return info;
-  }
-  const Kind &first = kTable[0].kind, &last = kTable[kVariantCount - 1].kind;
-  refuse(name, "is %d; it must be a kind of optimizer, %d (%s) to %d (%s)", kind, first.code, first.name, last.code,
-         last.name);
+const Kind &require_kind(int32_t kind, const Argument &name) {
+  const Kind *found = nullptr, *first = nullptr, *last = nullptr;
+  for_each_formula([&](Variant, const Traits &t) {
+    if (t.kind.code == kind) found = &t.kind;
+    if (first == nullptr || t.kind.code < first->code) first = &t.kind;
+    if (last == nullptr || t.kind.code > last->code) last = &t.kind;
+  });
+  if (found != nullptr) return *found;
+  refuse(name, "is %d; it must be a kind of optimizer, %d (%s) to %d (%s)", kind, first->code, first->name, last->code,
+         last->name);
+}
+
+gsc_optimizer_options default_options(int32_t kind, const Argument &name) {
+  const auto &defaults = require_kind(kind, name).defaults;
+  gsc_optimizer_options o{};
+  o.struct_size = sizeof o;
+  o.kind = kind;
+  o.lr = defaults.lr;
+  o.beta1 = defaults.beta1;
+  o.beta2 = defaults.beta2;
+  o.eps = defaults.eps;
+  o.weight_decay = defaults.weight_decay;
+  o.alpha = defaults.alpha;
+  o.rho = defaults.rho;
+  o.momentum_decay = defaults.momentum_decay;
+  o.eps_root = defaults.eps_root;
+  o.beta3 = defaults.beta3;
+  o.momentum = defaults.momentum;
+  o.weight_lr_power = defaults.weight_lr_power;
+  o.trust_coefficient = defaults.trust_coefficient;
+  return o;
 }
 
 Variant variant_of(const gsc_optimizer_options &o) {
-  const int32_t kind = optimizer_info(o.kind).kind.code;
+  const int32_t kind = require_kind(o.kind).code;
   Variant found{};
-#define GSC_PICK(enumerator, formula)                                    \
-  if (formula::kKind.code == kind && (kFlag<formula> & ~o.flags) == 0 && \
-      (!kNeedsMomentum<formula> || o.momentum != 0.0)) {                 \
-    found = Variant::enumerator;                                         \
-  }
-  GSC_FOR_EACH_VARIANT(GSC_PICK)
-#undef GSC_PICK
+  for_each_formula([&](Variant variant, const Traits &t) {
+    if (t.kind.code == kind && (t.flag & ~o.flags) == 0 && (!t.needs_momentum || o.momentum != 0.0)) found = variant;
+  });
   return found;
 }
 
-const Kind &kind_of(Variant variant) { return kTable[static_cast<std::size_t>(variant)].kind; }
-
 bool momentum_picks_formula(int32_t kind) {
-#define GSC_PICKS(enumerator, formula) (formula::kKind.code == kind && kNeedsMomentum<formula>) ||
-  return GSC_FOR_EACH_VARIANT(GSC_PICKS) false;
-#undef GSC_PICKS
+  bool picks = false;
+  for_each_formula([&](Variant, const Traits &t) { picks |= t.kind.code == kind && t.needs_momentum; });
+  return picks;
 }
 
 int32_t state_dtype(int32_t format, Slot holds, int32_t param_dtype) {
@@ -124,9 +120,9 @@ int32_t state_dtype(int32_t format, Slot holds, int32_t param_dtype) {
 }
 
 void validate(const gsc_optimizer_options &o) {
-  const OptimizerInfo &info = optimizer_info(o.kind);
-  if ((o.flags & ~info.flags) != 0) {
-    refuse(kOptions.field("flags"), "has bits that %s does not take: 0x%x", info.kind.name, o.flags & ~info.flags);
+  const Kind &kind = require_kind(o.kind);
+  if (const uint32_t others = o.flags & ~flags_of(o.kind); others != 0) {
+    refuse(kOptions.field("flags"), "has bits that %s does not take: 0x%x", kind.name, others);
   }
   if (o.state_format < GSC_STATE_FULL || o.state_format > GSC_STATE_BITS8) {
     refuse_value(kOptions.field("state_format"), o.state_format, "GSC_STATE_FULL, GSC_STATE_BITS16 or GSC_STATE_BITS8");

@@ -4,7 +4,8 @@
 
 #include "core/base/error.h"
 #include "core/rules/dtypes.h"
-#include "core/rules/optim/variants.h"
+#include "core/rules/optim/coefficients.h"
+#include "core/rules/optim/variant.h"
 #include "gradscaler/gradscaler.h"
 
 namespace gsc {
@@ -12,18 +13,12 @@ namespace gsc {
 /// What coefficients are worked out from in double. No training comes near it; a spoilt checkpoint may.
 inline constexpr int64_t kMostSteps = int64_t{1} << 53;
 
-struct OptimizerInfo {
-  Kind kind;
-  gsc_optimizer_options defaults;
-  uint32_t flags;  ///< the GSC_OPTIMIZER_* bits it accepts
-};
-
 /// Throws for an unknown kind.
-const OptimizerInfo &optimizer_info(int32_t kind, const Argument &name = kOptions.field("kind"));
+const Kind &require_kind(int32_t kind, const Argument &name = kOptions.field("kind"));
+/// The options that a kind starts with. Throws for an unknown kind.
+gsc_optimizer_options default_options(int32_t kind, const Argument &name = kOptions.field("kind"));
 /// The formula that kind, flags and momentum select. Throws for an unknown kind.
 Variant variant_of(const gsc_optimizer_options &options);
-/// What a formula says of its kind, with its own state slots.
-const Kind &kind_of(Variant variant);
 /// Whether a formula of the kind is for momentum other than 0: then that cannot change.
 bool momentum_picks_formula(int32_t kind);
 /// State is fp32, or fp64 for fp64 parameters.

@@ -6,7 +6,8 @@
 #include <cstdint>
 #include <limits>
 
-#include "core/rules/optim/variants.h"
+#include "core/rules/optim/coefficients.h"
+#include "core/rules/optim/variant.h"
 #include "core/rules/records.h"
 
 namespace gsc {
@@ -61,13 +62,5 @@ GSC_HD void count_step(const StepParams &p, bool skip) {
 
 /// Whether coefficients are one per tensor, not one per group.
 GSC_HD bool has_tensor_coefficients(const StepParams &p) { return p.lags != nullptr || p.averages; }
-
-/// The coefficients of a tensor of group `g` in its step `step`, if the formula averages. A step advances `average`.
-GSC_HD Coefficients<double> average_coefficients(const StepParams &p, const GroupRecord &g, int64_t step,
-                                                 Average &average) {
-  Averaging a{p.phase};
-  if (p.phase == Phase::kStep) a = advance_average(g.hyper, learning_rate(g), step, average);
-  return make_coefficients(p.variant, g.hyper, a.lr, p.maximize, step, a);
-}
 
 }  // namespace gsc

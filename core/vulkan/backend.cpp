@@ -270,7 +270,7 @@ void VulkanBackend::apply(const ApplyJob &job, gsc_stream stream) {
   a.gradients_last = gradients_last(job.step.variant);
 
   Recording recording(recorder_, stream, "the step");
-  const auto sweep = static_cast<int32_t>(sweep_of(job.step.variant));
+  const auto sweep = static_cast<int32_t>(traits(job.step.variant).sweep);
   const int64_t chunks = part.last_chunk - part.first_chunk;
   const bool coded = job.step.coded;
   if (part.prepare) {

@@ -35,10 +35,10 @@ namespace gsc::vulkan {
   X(kRecord, record, RecordArgs)           /* One workgroup, of any size; one invocation works */                \
   X(kPrepare, prepare, ApplyArgs)          /* Special: step.variant. Work: prepare_rows, one by invocation */    \
   X(kRatios, ratios, ApplyArgs)            /* Special: step.variant. Work: a tensor */                           \
-  X(kApplyFp32, apply_fp32, ApplyArgs)     /* Special: sweep_of(variant). Work: a part of a chunk */             \
+  X(kApplyFp32, apply_fp32, ApplyArgs)     /* Special: traits(variant).sweep. Work: a part of a chunk */             \
   X(kApplyFp64, apply_fp64, ApplyArgs)     /* as kApplyFp32 */                                                   \
   X(kApplyCoded, apply_coded, ApplyArgs)   /* as kApplyFp32, if step.coded; for parameters that are not fp64 */  \
-  X(kMomentsFp32, moments_fp32, ApplyArgs) /* Special: sweep_of(variant), which needs norms. Work: a chunk */    \
+  X(kMomentsFp32, moments_fp32, ApplyArgs) /* Special: traits(variant).sweep, which needs norms. Work: a chunk */    \
   X(kMomentsFp64, moments_fp64, ApplyArgs)                                                                       \
   X(kMomentsCoded, moments_coded, ApplyArgs)                                                                     \
   X(kElementwise, elementwise, ElementwiseArgs) /* Work: a part of a chunk of dst */                             \
@@ -73,20 +73,6 @@ enum class CheckSpecial : int32_t {
   kRead = 0,
   kUnscale = 1,
 };
-
-/// The variant whose sweep another one shares: pipelines are needed for these only.
-inline Variant sweep_of(Variant variant) {
-  return with_variant(variant, [&](auto formula) {
-    using S = SweepOf<decltype(formula)>;
-    auto result = static_cast<Variant>(kVariantCount);
-#define GSC_TAKE(enumerator, own)                                                                                  \
-  if (std::is_same_v<SweepOf<own>, S> && static_cast<int32_t>(Variant::enumerator) < static_cast<int32_t>(result)) \
-    result = Variant::enumerator;
-    GSC_FOR_EACH_VARIANT(GSC_TAKE)
-#undef GSC_TAKE
-    return result;
-  });
-}
 
 /// One tensor of a plan.
 struct DeviceTensor {

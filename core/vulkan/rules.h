@@ -8,6 +8,7 @@
 #include "core/rules/gradient.h"
 #include "core/rules/random.h"
 #include "core/rules/split.h"
+#include "core/rules/step_coefficients.h"
 #include "core/vulkan/kernels.h"
 
 namespace gsc::vulkan {
@@ -215,9 +216,7 @@ GSC_HD StepInput read_scalars(const ApplyArgs &a) {
 
 /// Of a tensor that was absent from `lag` of the steps so far.
 GSC_HD Coefficients<double> coefficients_of(const ApplyArgs &a, int64_t group, int64_t lag) {
-  const GroupRecord &g = a.step.groups[group];
-  return make_coefficients(a.step.variant, g.hyper, learning_rate(g), a.step.maximize,
-                           a.step.record->applied + 1 - lag);
+  return group_coefficients(a.step, a.step.groups[group], a.step.record->applied + 1 - lag);
 }
 
 /// Coefficients of a group, or of a tensor whose lag it raises or whose average it advances.

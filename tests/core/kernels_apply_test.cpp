@@ -2,6 +2,7 @@
 // The optimizers' kernels for every instruction set this processor has: every formula, every combination of dtypes, all
 // options, lengths and alignments, bit for bit against the baseline's on one element after the other. So blocks, tails,
 // buffers, streamed stores and instruction sets change nothing; that a step is the page's is in optimizer_test.cpp.
+#include "core/rules/optim/variants.h"
 #include "tests/core/kernel_testing.h"
 
 namespace gsc::cpu {
@@ -54,7 +55,7 @@ Arrays make_arrays(const Case &c, std::mt19937_64 &random) {
     Buffer &state = a.state.emplace_back(c.arithmetic(), c.n, k + c.shift);
     fill(state, kOrdinary, random);
     // Second moments and sums of squares are never negative.
-    const bool first_moment = with_variant(c.variant, [&](auto f) { return f.kKind.slots[k].holds == Slot::kMoment; });
+    const bool first_moment = traits(c.variant).kind.slots[k].holds == Slot::kMoment;
     for (int64_t i = 0; i < c.n && !first_moment; ++i) state.set(i, std::fabs(state.get(i)));
   }
   // A mean of squares is at least the square of the mean.
@@ -119,13 +120,13 @@ void expect_step(const Case &c, std::mt19937_64 &random) {
   const Arrays start = make_arrays(c, random);
   Arrays expected = start;
   const auto variant = static_cast<int>(c.variant);
-  for_elements(c, expected, [&](const Kernels &kernels, ApplySpan &span) { kernels.apply[variant](&span); });
+  for_elements(c, expected, [&](const Kernels &kernels, ApplySpan &span) { kernels.sweeps[variant]->apply(&span); });
   const Coefficients<double> coefficients = c.coefficients();
   for (const Kernels *kernels : usable_kernels()) {
     SCOPED_TRACE(kernels->name + (" " + c.text()));
     Arrays work = start;
     ApplySpan span = make_span(c, work, coefficients);
-    kernels->apply[variant](&span);
+    kernels->sweeps[variant]->apply(&span);
     expect_same(work, expected);
   }
 }
@@ -236,7 +237,7 @@ TEST(KernelApplyNan, ReachesTheParameter) {
         Arrays work = start;
         work.grad.set(77, kNan);
         ApplySpan span = make_span(c, work, coefficients);
-        kernels->apply[variant](&span);
+        kernels->sweeps[variant]->apply(&span);
         for (int64_t i = 0; i < c.n; ++i) {
           ASSERT_EQ(std::isnan(work.param.get(i)), i == 77) << kernels->name << " variant " << variant << " at " << i;
           ASSERT_EQ(std::isnan(work.copy.get(i)), i == 77) << kernels->name << " variant " << variant << " at " << i;
@@ -266,7 +267,7 @@ void expect_lamb(const Case &c, std::mt19937_64 &random) {
   Arrays first = start;
   std::vector<double> params, directions;
   for_elements(c, first, [&](const Kernels &kernels, ApplySpan &span) {
-    kernels.moments[kLamb](&span);
+    kernels.sweeps[kLamb]->moments(&span);
     params.push_back(span.norms.param);
     directions.push_back(span.norms.direction);
   });
@@ -275,7 +276,7 @@ void expect_lamb(const Case &c, std::mt19937_64 &random) {
   Arrays second = first;
   for_elements(c, second, [&](const Kernels &kernels, ApplySpan &span) {
     span.ratio = kTrust;
-    kernels.apply[kLamb](&span);
+    kernels.sweeps[kLamb]->apply(&span);
   });
   const Coefficients<double> coefficients = c.coefficients();
   for (const Kernels *kernels : usable_kernels()) {
@@ -283,13 +284,13 @@ void expect_lamb(const Case &c, std::mt19937_64 &random) {
     Arrays work = start;
     ApplySpan span = make_span(c, work, coefficients);
     span.norms = {-1.0, -1.0};
-    kernels->moments[kLamb](&span);
+    kernels->sweeps[kLamb]->moments(&span);
     expect_same(work, first);
     EXPECT_TRUE(same_bits(span.norms.param, norms.param)) << span.norms.param << " instead of " << norms.param;
     EXPECT_TRUE(same_bits(span.norms.direction, norms.direction))
         << span.norms.direction << " instead of " << norms.direction;
     span.ratio = kTrust;
-    kernels->apply[kLamb](&span);
+    kernels->sweeps[kLamb]->apply(&span);
     expect_same(work, second);
   }
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Disassembles an object file of the kernels and looks for the prefetches of every optimizer's steps by blocks.
+"""Disassembles the object files of the kernels and looks for the prefetches of every optimizer's steps by blocks.
 
-  tests/core/prefetches_test.py OBJDUMP OBJECT
+  tests/core/prefetches_test.py OBJDUMP OBJECT...
 
 Compilers may take a function that only prefetches for one without effect, and drop its calls: nothing but speed tells.
 """
@@ -15,8 +15,8 @@ STEPS = re.compile(r"<.*\b(?:apply|apply_block|apply_span|moments|moments_span)<
 
 
 def main():
-    objdump, kernels = sys.argv[1:]
-    text = subprocess.run([objdump, "-d", "-C", "--no-show-raw-insn", kernels], check=True, capture_output=True,
+    objdump, *kernels = sys.argv[1:]
+    text = subprocess.run([objdump, "-d", "-C", "--no-show-raw-insn", *kernels], check=True, capture_output=True,
                           text=True).stdout
     prefetches = collections.Counter()
     formula = None

@@ -146,13 +146,13 @@ LOAD, STORE = ("load", 16), ("store", 16)
 # The casts show that a thread has 48 bytes in flight: six packs of 8 bytes, or three of 16, before anything is stored.
 BUDGETS = [
     Budget("check fp16", "check", "check_kernelILb0E", {LOAD: 4, "HADD2.F32": 32}, 32, 6),
-    Budget("AdamW, fp32 gradients", "apply_fp32", "apply_kernel.*AdamFamilyILb1ELb0EEEfE", {LOAD: 4, STORE: 3}, 4, 90),
-    Budget("AdamW, 16-bit gradients and copy", "apply_fp32", "apply_kernel.*AdamFamilyILb1ELb0EEEfE",
+    Budget("AdamW, fp32 gradients", "adam", "apply_kernel.*AdamFamilyILb1ELb0EEEfE", {LOAD: 4, STORE: 3}, 4, 90),
+    Budget("AdamW, 16-bit gradients and copy", "adam", "apply_kernel.*AdamFamilyILb1ELb0EEEfE",
            {LOAD: 3, ("load", 8): 1, STORE: 3, ("store", 8): 1}, 4, 90),
     # Without Philox and the bytes of the scales, which are behind branches. The first with split masters or in fp32.
-    Budget("AdamW, 16-bit state", "apply_coded", "apply_coded_kernel.*AdamFamilyILb1ELb0EE",
+    Budget("AdamW, 16-bit state", "adam", "apply_coded_kernel.*AdamFamilyILb1ELb0EE",
            {LOAD: 5, STORE: 4}, 8, 90),
-    Budget("AdamW, 8-bit state and remainders", "apply_coded", "apply_coded_kernel.*AdamFamilyILb1ELb0EE",
+    Budget("AdamW, 8-bit state and remainders", "adam", "apply_coded_kernel.*AdamFamilyILb1ELb0EE",
            {LOAD: 2, ("load", 8): 3, STORE: 1, ("store", 8): 3}, 8, 95),
     Budget("cast fp16 to fp32", "elementwise", "elementwise_kernel", {("load", 8): 6, STORE: 6}, 24, 20),
     Budget("scale fp32", "elementwise", "elementwise_kernel", {LOAD: 3, STORE: 3}, 12, 20),

@@ -31,6 +31,7 @@ struct AdamFamily : AdamRule {
       {{"exp_avg", Slot::kMoment}, {"exp_avg_sq", Slot::kSecondMoment}, {"max_exp_avg_sq", Slot::kSecondMoment}}};
   static constexpr int kStates = Amsgrad ? 3 : 2;
   static constexpr uint32_t kFlag = Amsgrad ? GSC_OPTIMIZER_AMSGRAD : 0;
+  static constexpr bool kInBatches = !Amsgrad;
   template <typename T>
   GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
     T weight = p;

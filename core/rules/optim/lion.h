@@ -11,6 +11,7 @@ struct Lion {
   static constexpr Kind kKind = {
       GSC_LION, "Lion", {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.99}, {{"exp_avg", Slot::kMoment}}};
   static constexpr int kStates = 1;
+  static constexpr bool kInBatches = true;
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t /*step*/) {
     return common_coefficients(h, lr, maximize);

@@ -36,6 +36,7 @@ struct SgdMomentum : SgdRule {
   static constexpr int kStates = 1;
   static constexpr bool kNeedsMomentum = true;
   static constexpr uint32_t kFlag = Nesterov ? GSC_OPTIMIZER_NESTEROV : 0;
+  static constexpr bool kInBatches = !Nesterov;
   template <typename T>
   GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
     g = decay_gradient(g, p, c);

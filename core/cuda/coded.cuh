@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizer kernels for parameters computed in fp32 whose state is in codes (core/rules/state_codes.h), or which are
+// The sweeps of an optimizer step for parameters computed in fp32 whose state is in codes (core/rules/state_codes.h), or which are
 // parts of split masters or rounded stochastically (split.h, random.h). A lane works on Width consecutive elements,
 // the first at a multiple of Width in its tensor, so that neighbouring lanes have the elements of a scale. The dtypes of
 // a tensor are dispatched where its arrays are loaded and stored.
+#pragma once
+
 #include "core/cuda/apply.cuh"
 #include "core/rules/random.h"
 #include "core/rules/split.h"
@@ -12,8 +14,6 @@ namespace gsc::cuda {
 
 /// Elements of a lane in the sweep over the parameters: one call of philox.
 inline constexpr int kLaneElements = kPhiloxElements;
-/// Per multiprocessor. With three, Adam would spill.
-inline constexpr int kCodedBlocks = 2;
 
 /// Elements of `Size` bytes, of which the first `valid` exist; the others are 0, and are not read. In one piece if they
 /// are aligned.
@@ -448,7 +448,8 @@ GSC_DEVICE int valid_elements(int i, int end) {
 }
 
 template <typename F>
-__global__ void __launch_bounds__(kThreads, kCodedBlocks) apply_coded_kernel(const __grid_constant__ ApplyParams p) {
+__global__ void __launch_bounds__(kThreads, apply_blocks(Arithmetic::kCoded))
+    apply_coded_kernel(const __grid_constant__ ApplyParams p) {
   using Pack = CodedPack<F, kLaneElements>;
   __shared__ Coefficients<float> table[kMaxSharedGroups];
   __shared__ typename Pack::A all_arrays[kWarps];
@@ -483,7 +484,8 @@ __global__ void __launch_bounds__(kThreads, kCodedBlocks) apply_coded_kernel(con
 
 /// A lane has as many elements as in the plain kernel, because the order of the sums is the same.
 template <typename F>
-__global__ void __launch_bounds__(kThreads, kCodedBlocks) moments_coded_kernel(const __grid_constant__ ApplyParams p) {
+__global__ void __launch_bounds__(kThreads, kMomentsBlocks)
+    moments_coded_kernel(const __grid_constant__ ApplyParams p) {
   constexpr int kWidth = kPackWidth<float>;
   using Pack = CodedPack<F, kWidth>;
   using A = typename Pack::A;
@@ -508,28 +510,6 @@ __global__ void __launch_bounds__(kThreads, kCodedBlocks) moments_coded_kernel(c
           if constexpr (!kGradientsLast<F>) x.store_state(p, a, i, valid, random);
         }
       });
-}
-
-struct CodedKernels {
-  static constexpr int kBlocks = kCodedBlocks;
-  template <typename F>
-  static ApplyKernel apply() {
-    return apply_coded_kernel<F>;
-  }
-  template <typename F>
-  static ApplyKernel moments() {
-    return moments_coded_kernel<F>;
-  }
-};
-
-cudaError_t preload_apply_coded() { return ApplyLauncher<CodedKernels>::preload(); }
-
-cudaError_t launch_apply_coded(const ApplyParams &p, int units, cudaStream_t stream) {
-  return ApplyLauncher<CodedKernels>::launch(p, units, stream);
-}
-
-cudaError_t launch_moments_coded(const ApplyParams &p, int units, cudaStream_t stream) {
-  return ApplyLauncher<CodedKernels>::launch_moments(p, units, stream);
 }
 
 }  // namespace gsc::cuda

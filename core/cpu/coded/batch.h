@@ -4,7 +4,7 @@
 // bits of words k become four lanes of vector 2k, then four of vector 2k + 1. Included by batch_codes.h.
 #pragma once
 
-#include "core/cpu/coded_cursor.h"
+#include "core/cpu/coded/cursor.h"
 
 #if defined(__AVX2__)
 namespace gsc::cpu {

@@ -4,7 +4,7 @@
 // inf, magnitudes near the ends of fp32). Those go block by block. Included by coded_groups.h only.
 #pragma once
 
-#include "core/cpu/batch.h"
+#include "core/cpu/coded/batch.h"
 
 #if defined(__AVX2__)
 namespace gsc::cpu {

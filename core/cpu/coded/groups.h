@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The optimizer step over batches of coded state, from the codes and gradients to the new codes and weights. It serves
-// the formulas and formats named in update_in_batches; others go block by block (coded_cursor.h), and so do batches with
+// the formulas and formats named in update_in_batches; others go block by block (cursor.h), and so do batches with
 // special numbers: nothing of a batch is stored before it is known to have none. A few batches are updated before the
 // first is encoded, so that the divisions of one run beside the codes of another. Included by apply_kernel.h only.
 #pragma once
 
-#include "core/cpu/batch_codes.h"
+#include "core/cpu/coded/batch_codes.h"
+#include "core/rules/optim/formula.h"
 
 namespace gsc::cpu {
 namespace {
 
-/// The formulas of large models: each adds 50 KB to the library.
 template <typename F>
-constexpr bool kUpdatesInBatches = kVectorBytes >= 32 &&
-                                   (std::is_same_v<F, optim::Adam> || std::is_same_v<F, optim::AdamW> ||
-                                    std::is_same_v<F, optim::Lion> || std::is_same_v<F, optim::SgdMomentum<false>>);
+constexpr bool kUpdatesInBatches = kVectorBytes >= 32 && kInBatches<F>;
 
 #if defined(__AVX2__)
 /// The codes of a format's slots, and how many batches are updated before the first is encoded.

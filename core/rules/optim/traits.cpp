@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of formulas for code that does not include them.
+#include "core/rules/optim/variants.h"
+
+namespace gsc {
+namespace {
+
+template <typename F>
+constexpr Variant first_with_sweep() {
+#define GSC_TAKE(enumerator, formula) \
+  if (std::is_same_v<SweepOf<formula>, SweepOf<F>>) return Variant::enumerator;
+  GSC_FOR_EACH_VARIANT(GSC_TAKE)
+#undef GSC_TAKE
+  return {};
+}
+
+template <typename F>
+constexpr Traits traits_of() {
+  static_assert(is_consistent<F>());
+  return {F::kKind,        first_with_sweep<F>(), F::kStates,        kFlag<F>,    kOwnFlags<F>,
+          kNeedsMomentum<F>, kNeedsNorms<F>,        kGradientsLast<F>, kAverages<F>};
+}
+
+constexpr Traits kTraits[] = {
+#define GSC_TRAITS(enumerator, formula) traits_of<formula>(),
+    GSC_FOR_EACH_VARIANT(GSC_TRAITS)
+#undef GSC_TRAITS
+};
+
+}  // namespace
+
+const Traits &traits(Variant variant) { return kTraits[static_cast<std::size_t>(variant)]; }
+
+}  // namespace gsc
