@@ -38,8 +38,7 @@ gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimizer_option
                                 int32_t state_count, gsc_optimizer **out_optimizer) {
   return guard(__func__, [&] {
     require(out_optimizer, "out_optimizer");
-    const gsc_optimizer_options o =
-        options != nullptr ? read_struct(options, "options") : default_options(GSC_ADAMW);
+    const gsc_optimizer_options o = options != nullptr ? read_struct(options, "options") : default_options(GSC_ADAMW);
     std::optional<InReading<TensorList>> held[3 + kMaxSlots];  // no callback may move a list that has been compared
     auto *next = held;
     const auto hold = [&](const gsc_tensor_list *list, const Argument &name) {

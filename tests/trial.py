@@ -27,6 +27,11 @@ def after_the_last_kind(last):
 
 
 # By name: the most files by hand; edits (file, anchor, what replaces it; without an anchor the whole file); tests.
+
+def like_lion(text):
+    return text.replace("lion", "trial").replace("LION", "TRIAL")
+
+
 TRIALS = {
     "field": (4, [
         (HEADER, "  int32_t reserved;\n};", "  /** A trial, >= 0. Default 0. */\n  int32_t trial;\n};"),
@@ -60,9 +65,8 @@ TRIALS = {
         ("core/rules/optim/variant.h", "#define GSC_FOR_EACH_VARIANT(X) \\\n",
          "#define GSC_TRIAL_FORMULAS(X) X(kTrial, optim::Trial)\n#define GSC_FOR_EACH_VARIANT(X) \\\n"
          "  GSC_TRIAL_FORMULAS(X) \\\n"),
-        *((f"core/{folder}", None, lambda read, model=model: read(model).replace("lion", "trial").replace("LION", "TRIAL"))
-          for folder, model in (("cpu/sweeps/trial.cpp", "core/cpu/sweeps/lion.cpp"),
-                                ("cuda/sweeps/trial.cu", "core/cuda/sweeps/lion.cu"))),
+        ("core/cpu/sweeps/trial.cpp", None, lambda read: like_lion(read("core/cpu/sweeps/lion.cpp"))),
+        ("core/cuda/sweeps/trial.cu", None, lambda read: like_lion(read("core/cuda/sweeps/lion.cu"))),
         (HEADER, None, lambda read: re.sub(
             r" = (\d+)\n};\n\n/\*\* Bits of gsc_optimizer_options.flags", after_the_last_kind, read(HEADER))),
         ("bindings/generate/gen_python.py", "ARGUMENTS = {\n",

@@ -9,7 +9,7 @@
 #include "core/rules/gradient.h"
 
 namespace gsc::cpu {
-namespace {
+inline namespace GSC_CPU_TARGET {
 
 /// Elements per block: 512 bytes of each array. With twice as many the arrays can conflict in L1, depending on their
 /// addresses, which halves the speed.
@@ -211,5 +211,5 @@ class Cursor {
   const bool in_place_;
 };
 
-}  // namespace
+}  // namespace GSC_CPU_TARGET
 }  // namespace gsc::cpu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folds column sums into one number in the order of core/rules/reduction.h. Included by kernels.cpp only, once per
-// instruction set, hence the unnamed namespace: code of different instruction sets must not be merged by the linker.
+// Folds column sums into one number in the order of core/rules/reduction.h. Compiled once per
+// instruction set, hence the namespace (kernels.cpp).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include "core/rules/reduction.h"
 
 namespace gsc::cpu {
-namespace {
+inline namespace GSC_CPU_TARGET {
 
 #if defined(__AVX512F__)
 /// Of groups 0..3 and 4..7 of eight columns each: the elements that `low` picks, then those that `high` picks.
@@ -175,5 +175,5 @@ class DoubleColumns {
   int elements_ = 0;  ///< of the current tile
 };
 
-}  // namespace
+}  // namespace GSC_CPU_TARGET
 }  // namespace gsc::cpu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Block conversions for the rules of core/rules/convert.h: instructions and the branch-free integer code give the same
-// bits. Everything here is in an unnamed namespace, because kernels.cpp compiles it for several instruction sets.
+// bits. It is compiled once per instruction set, hence the namespace (kernels.cpp).
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 #include "core/rules/dtypes.h"
 
 namespace gsc::cpu {
-namespace {
+inline namespace GSC_CPU_TARGET {
 
 /// Largest block: small enough that the few blocks a kernel works on stay in L1.
 inline constexpr int kBlock = 256;
@@ -155,5 +155,5 @@ GSC_HD void store_elements(typename D::Stored *__restrict dst, const typename D:
   });
 }
 
-}  // namespace
+}  // namespace GSC_CPU_TARGET
 }  // namespace gsc::cpu

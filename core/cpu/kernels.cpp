@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU kernels of one instruction set. The build compiles this file and those of sweeps/ once per set: GSC_CPU_TARGET
-// names the set, compiler flags select it. Only names of the set are exported from the objects: all that they include
-// from this folder is in unnamed namespaces, and functions of core/rules are always inlined, since the linker may keep
-// any one of several equal weak symbols, and must not hand AVX-512 code to a processor without it, nor vectors of 16
-// bytes to a caller that steps by 64. That holds without optimisation too (tests build.symbols). The algorithms are in
-// the *_kernel.h files.
+// names the set, compiler flags select it. The linker may keep any one of several equal weak symbols, and must not hand
+// AVX-512 code to a processor without it, nor vectors of 16 bytes to a caller that steps by 64. So what several of these
+// files share from this folder is in a namespace of the set, what one file uses in an unnamed one, and functions of
+// core/rules are always inlined. That holds without optimisation too (tests build.symbols). The algorithms are in the
+// *_kernel.h files.
 #include "core/cpu/kernels.h"
 
 #include "core/cpu/check_kernel.h"
@@ -32,14 +32,9 @@ GSC_FOR_EACH_VARIANT(GSC_DECLARE)
 
 const Kernels *GSC_JOIN(GSC_CPU_TARGET, _kernels)() {
 #define GSC_ADDRESS(enumerator, formula) &GSC_CPU_TARGET::enumerator,
-  static constexpr Kernels kTable = {GSC_QUOTE(GSC_CPU_TARGET),
-                                     check,
-                                     check_small,
-                                     unscale,
-                                     elementwise,
-                                     diagnose,
-                                     {GSC_FOR_EACH_VARIANT(GSC_ADDRESS)},
-                                     average_weights};
+  static constexpr Kernels kTable = {
+      GSC_QUOTE(GSC_CPU_TARGET),           check,          check_small, unscale, elementwise, diagnose,
+      {GSC_FOR_EACH_VARIANT(GSC_ADDRESS)}, average_weights};
 #undef GSC_ADDRESS
   return &kTable;
 }

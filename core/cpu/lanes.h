@@ -7,7 +7,7 @@
 #include "core/rules/lanes.h"
 
 namespace gsc::cpu {
-namespace {
+inline namespace GSC_CPU_TARGET {
 
 struct VectorLanes {
   using Float = FloatVector;
@@ -62,5 +62,5 @@ GSC_HD void for_lanes(int n, const F &f) {
   for (; i < n; ++i) f(SingleLane{}, i);
 }
 
-}  // namespace
+}  // namespace GSC_CPU_TARGET
 }  // namespace gsc::cpu

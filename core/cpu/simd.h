@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SIMD vocabulary of the CPU kernels for the instruction set being compiled: vectors, the few intrinsics that compilers
 // do not find by themselves, prefetching, and non-temporal stores. For files that kernels.cpp includes and for
-// convert.h; all of it is always inlined, and in an unnamed namespace.
+// convert.h; all of it is always inlined, and in the namespace of the instruction set (kernels.cpp).
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 #endif
 
 namespace gsc::cpu {
-namespace {
+inline namespace GSC_CPU_TARGET {
 
 #if defined(__AVX512F__)
 inline constexpr int kVectorBytes = 64;
@@ -447,5 +447,5 @@ GSC_HD void stream_fence() {
 #endif
 }
 
-}  // namespace
+}  // namespace GSC_CPU_TARGET
 }  // namespace gsc::cpu

@@ -10,7 +10,7 @@
 #include "core/rules/elementwise.h"
 
 namespace gsc::cpu {
-namespace {
+inline namespace GSC_CPU_TARGET {
 
 /// Vectors of T.
 template <typename T>
@@ -201,5 +201,5 @@ GSC_HD void compute_in_vectors(T a, T b, const typename S::Stored *x, typename D
   std::memcpy(y + i, last_y, rest * sizeof *y);
 }
 
-}  // namespace
+}  // namespace GSC_CPU_TARGET
 }  // namespace gsc::cpu

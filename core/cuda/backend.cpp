@@ -29,8 +29,8 @@ namespace {
 
 /// Names the device and the driver if kernels cannot be loaded: they may be the reason.
 void load_kernels(int device) {
-  for (const auto preload :
-       {preload_check, preload_norm, preload_apply, preload_elementwise, preload_conversion, preload_diagnose, preload_records, preload_plan, preload_memory}) {
+  for (const auto preload : {preload_check, preload_norm, preload_apply, preload_elementwise, preload_conversion,
+                             preload_diagnose, preload_records, preload_plan, preload_memory}) {
     const cudaError_t error = preload();
     if (error == cudaSuccess) continue;
     int major = 0, minor = 0, driver = 0;

@@ -20,13 +20,13 @@ constexpr ApplyKernel coded_moments_of() {
   return nullptr;
 }
 
-#define GSC_SWEEPS(enumerator, formula)                                                                    \
-  extern const Sweeps enumerator;                                                                          \
-  const Sweeps enumerator = {                                                                              \
-      {apply_kernel<SweepOf<formula>, float>, apply_kernel<SweepOf<formula>, double>,                      \
-       apply_coded_kernel<SweepOf<formula>>},                                                              \
-      {moments_of<SweepOf<formula>, float>(), moments_of<SweepOf<formula>, double>(),                      \
-       coded_moments_of<SweepOf<formula>>()},                                                              \
+#define GSC_SWEEPS(enumerator, formula)                                               \
+  extern const Sweeps enumerator;                                                     \
+  const Sweeps enumerator = {                                                         \
+      {apply_kernel<SweepOf<formula>, float>, apply_kernel<SweepOf<formula>, double>, \
+       apply_coded_kernel<SweepOf<formula>>},                                         \
+      {moments_of<SweepOf<formula>, float>(), moments_of<SweepOf<formula>, double>(), \
+       coded_moments_of<SweepOf<formula>>()},                                         \
   };
 GSC_FORMULAS(GSC_SWEEPS)
 #undef GSC_SWEEPS

@@ -29,21 +29,21 @@
 namespace gsc::vulkan {
 
 /// X(enumerator, file, Args)
-#define GSC_FOR_EACH_VULKAN_KERNEL(X)                                                                            \
-  X(kCheck, check, CheckArgs)              /* Special: CheckSpecial. Work: a chunk */                            \
-  X(kNorm, norm, NormArgs)                 /* Work: a tensor; one workgroup more (work item `size`): the list */ \
-  X(kRecord, record, RecordArgs)           /* One workgroup, of any size; one invocation works */                \
-  X(kPrepare, prepare, ApplyArgs)          /* Special: step.variant. Work: prepare_rows, one by invocation */    \
-  X(kRatios, ratios, ApplyArgs)            /* Special: step.variant. Work: a tensor */                           \
-  X(kApplyFp32, apply_fp32, ApplyArgs)     /* Special: traits(variant).sweep. Work: a part of a chunk */             \
-  X(kApplyFp64, apply_fp64, ApplyArgs)     /* as kApplyFp32 */                                                   \
-  X(kApplyCoded, apply_coded, ApplyArgs)   /* as kApplyFp32, if step.coded; for parameters that are not fp64 */  \
-  X(kMomentsFp32, moments_fp32, ApplyArgs) /* Special: traits(variant).sweep, which needs norms. Work: a chunk */    \
-  X(kMomentsFp64, moments_fp64, ApplyArgs)                                                                       \
-  X(kMomentsCoded, moments_coded, ApplyArgs)                                                                     \
-  X(kElementwise, elementwise, ElementwiseArgs) /* Work: a part of a chunk of dst */                             \
-  X(kConversion, conversion, StateConversion)   /* Work: as many groups of 32 as fit into a workgroup */         \
-  X(kDiagnose, diagnose, DiagnoseArgs)          /* Work: a chunk */                                              \
+#define GSC_FOR_EACH_VULKAN_KERNEL(X)                                                                             \
+  X(kCheck, check, CheckArgs)              /* Special: CheckSpecial. Work: a chunk */                             \
+  X(kNorm, norm, NormArgs)                 /* Work: a tensor; one workgroup more (work item `size`): the list */  \
+  X(kRecord, record, RecordArgs)           /* One workgroup, of any size; one invocation works */                 \
+  X(kPrepare, prepare, ApplyArgs)          /* Special: step.variant. Work: prepare_rows, one by invocation */     \
+  X(kRatios, ratios, ApplyArgs)            /* Special: step.variant. Work: a tensor */                            \
+  X(kApplyFp32, apply_fp32, ApplyArgs)     /* Special: traits(variant).sweep. Work: a part of a chunk */          \
+  X(kApplyFp64, apply_fp64, ApplyArgs)     /* as kApplyFp32 */                                                    \
+  X(kApplyCoded, apply_coded, ApplyArgs)   /* as kApplyFp32, if step.coded; for parameters that are not fp64 */   \
+  X(kMomentsFp32, moments_fp32, ApplyArgs) /* Special: traits(variant).sweep, which needs norms. Work: a chunk */ \
+  X(kMomentsFp64, moments_fp64, ApplyArgs)                                                                        \
+  X(kMomentsCoded, moments_coded, ApplyArgs)                                                                      \
+  X(kElementwise, elementwise, ElementwiseArgs) /* Work: a part of a chunk of dst */                              \
+  X(kConversion, conversion, StateConversion)   /* Work: as many groups of 32 as fit into a workgroup */          \
+  X(kDiagnose, diagnose, DiagnoseArgs)          /* Work: a chunk */                                               \
   X(kCopy, copy, CopyArgs)                      /* Work: kCopyBytes, of any bytes */
 
 enum class Kernel : int32_t {

@@ -8,7 +8,7 @@
 
 #if defined(__AVX2__)
 namespace gsc::cpu {
-namespace {
+inline namespace GSC_CPU_TARGET {
 
 constexpr int kBatch = kVectorBytes;
 constexpr int kBatchVectors = 4;
@@ -257,7 +257,7 @@ struct DrawnWords {
 };
 
 /// The bits of kDrawn batches from element `first` on.
-[[gnu::noinline]] void draw_words(const Keys &keys, int64_t first, int64_t step, Draw purpose, DrawnWords &out) {
+[[gnu::noinline]] inline void draw_words(const Keys &keys, int64_t first, int64_t step, Draw purpose, DrawnWords &out) {
   Uint64Vector x[kDrawn][4];
   start_calls(first, step, purpose, x);
   run_rounds(keys, x);
@@ -289,6 +289,6 @@ class BatchDraw {
   WordVector words_[2];
 };
 
-}  // namespace
+}  // namespace GSC_CPU_TARGET
 }  // namespace gsc::cpu
 #endif

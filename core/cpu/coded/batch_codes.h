@@ -8,7 +8,7 @@
 
 #if defined(__AVX2__)
 namespace gsc::cpu {
-namespace {
+inline namespace GSC_CPU_TARGET {
 
 /// A slot in fp32.
 struct PlainSlot {
@@ -290,6 +290,6 @@ GSC_HD void store_rounded(const BatchFloats &x, const BatchDraw &draw, uint16_t 
   store_words(weights, upper);
 }
 
-}  // namespace
+}  // namespace GSC_CPU_TARGET
 }  // namespace gsc::cpu
 #endif

@@ -14,7 +14,7 @@
 #include "core/rules/state_codes.h"
 
 namespace gsc::cpu {
-namespace {
+inline namespace GSC_CPU_TARGET {
 
 /// Elements of a block.
 constexpr int kCodedBlock = 128;
@@ -334,5 +334,5 @@ class CodedCursor {
   int arrays_ = 0;
 };
 
-}  // namespace
+}  // namespace GSC_CPU_TARGET
 }  // namespace gsc::cpu

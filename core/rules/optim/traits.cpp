@@ -17,7 +17,7 @@ constexpr Variant first_with_sweep() {
 template <typename F>
 constexpr Traits traits_of() {
   static_assert(is_consistent<F>());
-  return {F::kKind,        first_with_sweep<F>(), F::kStates,        kFlag<F>,    kOwnFlags<F>,
+  return {F::kKind,          first_with_sweep<F>(), F::kStates,        kFlag<F>,    kOwnFlags<F>,
           kNeedsMomentum<F>, kNeedsNorms<F>,        kGradientsLast<F>, kAverages<F>};
 }
 
