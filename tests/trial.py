@@ -26,12 +26,11 @@ def after_the_last_kind(last):
     return head + last[0].partition("\n")[2]
 
 
-# By name: the most files by hand; edits (file, anchor, what replaces it; without an anchor the whole file); tests.
-
 def like_lion(text):
     return text.replace("lion", "trial").replace("LION", "TRIAL")
 
 
+# By name: the most files by hand; edits (file, anchor, what replaces it; without an anchor the whole file); tests.
 TRIALS = {
     "field": (4, [
         (HEADER, "  int32_t reserved;\n};", "  /** A trial, >= 0. Default 0. */\n  int32_t trial;\n};"),
