@@ -7,7 +7,8 @@
 
 #include "core/cpu/processor.h"
 
-#if defined(GSC_HAVE_AVX2)
+#if defined(GSC_HAVE_AVX2) || defined(GSC_HAVE_AVX512)
+#define GSC_ASKS_CPUID
 #include <cpuid.h>
 #endif
 #if defined(__linux__)
@@ -21,7 +22,7 @@
 
 namespace gsc::cpu {
 
-#if defined(GSC_HAVE_AVX2)
+#if defined(GSC_ASKS_CPUID)
 namespace {
 
 /// XCR0: the register states that the operating system saves.
@@ -109,7 +110,7 @@ int32_t best_target() {
 
 // The measurements are in docs/dev/notebook.md.
 ReadAhead best_read_ahead() {
-#if defined(GSC_HAVE_AVX2)
+#if defined(GSC_ASKS_CPUID)
   if (is_made_by(signature_INTEL_ebx)) return ReadAhead::kEightPages;
   unsigned a = 0, b = 0, c = 0, d = 0;
   constexpr unsigned kZen3And4 = 0x19;

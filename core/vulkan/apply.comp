@@ -6,7 +6,7 @@
 void sweep_part(const ApplyArgs a, const StepInput scalars, const Place place) {
   Arrays r;
   const int slots = last_slots(kSpecial);
-  const int read_slots = state_count(kSpecial);
+  const int read_slots = states_of(kSpecial);
   if (!find_arrays(a, place, read_slots, r)) return;
   if (scalars.skip) {
     for (int i = THREAD; i < place.n; i += kThreads) store_stored(r.grad, i, 0ul);

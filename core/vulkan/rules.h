@@ -334,6 +334,15 @@ GSC_HD double direction_double(Variant variant, double p, double (&state)[kMaxSt
   return first_sweep(variant, p, state, g, c);
 }
 
+/// State slots with a number per element.
+GSC_HD int32_t states_of(Variant variant) {
+  return with_variant(variant, [](auto formula) { return int32_t{decltype(formula)::kStates}; });
+}
+/// Whether the formula averages the iterates of each tensor.
+GSC_HD bool averages_iterates(Variant variant) {
+  return with_variant(variant, [](auto formula) { return kAverages<decltype(formula)>; });
+}
+
 /// State slots that the last sweep stores, and those of the first sweep.
 GSC_HD int32_t last_slots(Variant variant) {
   return with_variant(variant, [](auto formula) {

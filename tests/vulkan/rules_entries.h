@@ -17,7 +17,7 @@ GSC_HD int64_t round_trip(int64_t count) { return static_cast<int64_t>(static_ca
 
 GSC_HD Coefficients<double> coefficients_of_variant(Variant variant, const Hyper &hyper, double lr, bool maximize,
                                                     int64_t step) {
-  if (averages(variant)) return {};  // see below
+  if (averages_iterates(variant)) return {};  // see below
   return make_coefficients(variant, hyper, lr, maximize, step, {});
 }
 GSC_HD Coefficients<double> coefficients_of_average(Variant variant, const Hyper &hyper, double lr, int64_t step,
