@@ -67,10 +67,10 @@ class Optimizer final : public Object {
 
   /// `by`: a scaler has checked the gradients with the inverse scale, or the caller vouches for it.
   enum class By { kScaler, kCaller };
-  void step(const StepScalars &scalars, CallStream &call, By by = By::kScaler);
   /// Refuses a step that cannot be taken now. Allocates the first time that a gradient may be absent.
   void prepare_step();
-  /// A part of a step that was prepared.
+  /// A step that was prepared, or a part of it.
+  void step(const StepScalars &scalars, CallStream &call, By by = By::kScaler);
   void run(const StepScalars &scalars, const StepPart &part, CallStream &call, By by = By::kScaler);
   /// Bytes that a step reads and writes for each element of a tensor.
   int64_t step_bytes(int64_t tensor) const;

@@ -104,6 +104,7 @@ void Optimizer::step_alone(const StepScalars &scalars, gsc_stream stream) {
   require_no_scaler_at_work(scalars);
   require_free_lists();
   require_inverse_scale(scalars);
+  prepare_step();
   CallStream call(*context_, stream);
   step(scalars, call, By::kCaller);
   call.mark();
@@ -136,11 +137,9 @@ void Optimizer::prepare_step() {
          "has averaged weights as parameters; go back with gsc_optimizer_set_evaluating before the step");
   }
   if (lists_.grads->plan().can_be_absent()) count_each_tensor();
-  used_state_ = true;
 }
 
 void Optimizer::step(const StepScalars &scalars, CallStream &call, By by) {
-  prepare_step();
   StepPart whole;
   whole.last_chunk = grads().plan().chunk_count();
   run(scalars, whole, call, by);
@@ -151,6 +150,7 @@ void Optimizer::run(const StepScalars &scalars, const StepPart &part, CallStream
   static_cast<StepScalars &>(job.step) = scalars;
   job.step.checked_scale = by == By::kScaler;
   job.part = part;
+  used_state_ = true;
   use(call);
   call.backend.apply(job, call.stream());
 }

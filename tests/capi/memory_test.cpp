@@ -264,6 +264,49 @@ TEST(AllocationFailure, LeavesTheListsOfAnOptimizerAsTheyWere) {
   EXPECT_GT(failures, 3);
 }
 
+/// Makes a call fail at each of its allocations, which changes nothing, until it succeeds. Returns the number of failures.
+int fail_at_each_allocation(Allocator &allocator, const std::function<gsc_status()> &call,
+                            const std::function<void()> &expect_nothing_changed) {
+  for (int failures = 0;; ++failures) {
+    allocator.fail_at = allocator.calls + failures + 1;
+    const gsc_status status = call();
+    allocator.fail_at = 0;
+    if (status == GSC_OK) return failures;
+    EXPECT_EQ(status, GSC_ERROR_OUT_OF_MEMORY) << gsc_error_get_message();
+    expect_nothing_changed();
+    if (testing::Test::HasFailure()) return failures;
+  }
+}
+
+/// A step that begins to count the steps of each tensor allocates before it checks, and a load before it writes.
+TEST(AllocationFailure, LeavesTheOptimizerAsItWas) {
+  Allocator allocator;
+  const Context context = make_context(allocator.options(1));
+  Trainer trainer(context, {.options = optimizer_options(GSC_ADAMW), .counts = {40, 7}});
+  const Scaler scaler = make_scaler(context, 8.0f);
+  trainer.fill_grads(8.0);
+  ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, trainer, nullptr));
+  const Image saved = saved_image(trainer);
+  const uint8_t present[] = {0, 1};
+  ASSERT_GSC_OK(gsc_tensor_list_set_present(trainer.grad_list(), present, nullptr, 2, nullptr));
+
+  const gsc_report report = report_of(scaler, trainer.grad_list());
+  const auto expect_no_check = [&] {
+    EXPECT_EQ(gsc_scaler_update(scaler, nullptr), GSC_ERROR_BAD_STATE);
+    const gsc_report now = report_of(scaler, trainer.grad_list());
+    EXPECT_EQ(now.grad_norm, report.grad_norm);
+    EXPECT_EQ(saved_image(trainer), saved);
+  };
+  trainer.fill_grads(16.0);
+  const auto step = [&] { return gsc_scaler_step_and_update(scaler, trainer, nullptr); };
+  EXPECT_GT(fail_at_each_allocation(allocator, step, expect_no_check), 0);
+
+  const Image counted = saved_image(trainer);
+  const auto load = [&] { return load_image(trainer, saved); };
+  const auto expect_no_load = [&] { EXPECT_EQ(saved_image(trainer), counted); };
+  EXPECT_GT(fail_at_each_allocation(allocator, load, expect_no_load), 0);
+}
+
 /// Counts what `work` allocates by any of the three ways.
 int64_t allocations_of(Allocator &allocator, const std::function<void()> &work) {
   const int64_t before = allocator.calls;
