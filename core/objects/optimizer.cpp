@@ -145,7 +145,7 @@ Slot Optimizer::slot_holds(const gsc_optimizer_options &options, int32_t slot) {
   const Variant variant = variant_of(options);
   const int32_t own = gsc::slot_count(variant);
   if (slot < own) return kind_of(variant).slots[slot].holds;
-  return slot == own && options.ema_decay > 0.0 ? Slot::kWeight : Slot::kMoment;
+  return slot == own && options.ema_decay > 0.0 ? Slot::kFull : Slot::kMoment;
 }
 
 Ref<Optimizer> Optimizer::create(const Ref<Context> &context, const gsc_optimizer_options &options, Lists lists,

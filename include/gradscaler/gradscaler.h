@@ -447,7 +447,7 @@ enum {
    * ZERO_GRADS.
    */
   GSC_OPTIMIZER_WRITE_GRADS = 16,
-  /** RMSprop: the root is of the estimated variance. */
+  /** RMSprop: the root is of the estimated variance. Its two means are fp32 in every GSC_STATE_* format. */
   GSC_OPTIMIZER_CENTERED = 32,
   /**
    * NAdam, RAdam, AdaBelief: weight decay shrinks the parameter, instead of being added to the gradient. NovoGrad: also,
