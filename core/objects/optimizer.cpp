@@ -165,7 +165,8 @@ Optimizer::Optimizer(Ref<Context> context, const gsc_optimizer_options &options,
       options_(1, options, context_->memory()),
       device_lrs_(1, nullptr, context_->memory()),
       group_of_(static_cast<std::size_t>(lists_.params->plan().size()), 0, context_->memory()),
-      record_(context_->backend(), sizeof(OptimizerRecord)) {
+      record_(context_->backend(), sizeof(OptimizerRecord)),
+      replaced_(context_->memory()) {
   Backend &backend = context_->backend();
   const int64_t tensors = lists_.params->plan().size();
   if (slot_count_ > 0 && !lists_.state[0]) make_state();
@@ -197,6 +198,7 @@ Optimizer::~Optimizer() {
 }
 
 void Optimizer::use(CallStream &call) const {
+  if (call.id.is_recorded) recorded_ = true;
   for_each_list([&](const TensorList &list, const Argument &) { list.order().use(call); });
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "core/objects/context.h"
 #include "core/objects/optimizer_table.h"
@@ -125,6 +126,9 @@ class Optimizer final : public Object {
   void require_tensors(int64_t count) const;
   /// Counts the steps of each tensor from now on. Allocates the first time.
   void count_each_tensor();
+  /// Call it before replaced memory is released, or with memory that is about to be replaced: it is released behind the work
+  /// that uses it. If calls have been recorded, in graphs or command buffers, it is kept, since they may run again.
+  void let_go(std::initializer_list<DeviceMemory *> replaced);
   bool counts_each_tensor() const { return lags_.bytes() > 0; }
   /// Writes step counts to the record, and `lags`, which may be empty; half of it would be as of a load.
   void write_counts(void *to, const void *counts, int64_t bytes, const Vec<int64_t> &lags, CallStream &call);
@@ -191,6 +195,8 @@ class Optimizer final : public Object {
   DeviceMemory lags_;  ///< per tensor: applied steps that it was absent from; empty as long as all take all steps
   DeviceMemory record_;
   DeviceMemory offsets_;  ///< per tensor: index of its first element in stochastic rounding; empty unless is_coded()
+  Vec<DeviceMemory> replaced_;     ///< that recorded calls use
+  mutable bool recorded_ = false;  ///< a call was
   ListUse uses_[3 + kMaxSlots];
 };
 

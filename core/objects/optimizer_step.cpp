@@ -124,9 +124,16 @@ void Optimizer::count_each_tensor() {
   if (counts_each_tensor() || tensors == 0) return;
   DeviceMemory lags(context_->backend(), tensors * int64_t{sizeof(int64_t)});
   DeviceMemory coefficients = make_coefficients(options_.size(), true);
-  grads().order().precede_release();
+  let_go({&coefficients_});
   coefficients_ = std::move(coefficients);
   lags_ = std::move(lags);
+}
+
+void Optimizer::let_go(std::initializer_list<DeviceMemory *> replaced) {
+  grads().order().precede_release();
+  if (!recorded_) return;
+  replaced_.reserve(replaced_.size() + replaced.size());
+  for (DeviceMemory *memory : replaced) replaced_.push_back(std::move(*memory));
 }
 
 void Optimizer::prepare_step() {

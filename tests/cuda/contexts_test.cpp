@@ -244,6 +244,42 @@ TEST(Graphs, DoNotSeeWhatAnUnfinishedCheckCounted) {
   EXPECT_EQ(report_of(training.scaler, grads).nonfinite_count, 0);
 }
 
+/// Memory that a call replaces is kept for the graphs that use it.
+TEST(Graphs, KeepTheMemoryOfTheirOptimizer) {
+  const std::function<void(Training &)> changes[] = {
+      [](Training &t) {
+        const int64_t steps[] = {1, 1, 1};
+        ASSERT_GSC_OK(gsc_optimizer_set_tensor_steps(t.optimizer, steps, 3, nullptr));
+      },
+      [](Training &t) {
+        auto same = with_size<gsc_optimizer_options>();
+        ASSERT_GSC_OK(gsc_optimizer_get_options(t.optimizer, 0, &same));
+        ASSERT_GSC_OK(gsc_optimizer_add_group(t.optimizer, 0, 0, &same, nullptr));
+      }};
+  for (const auto &change : changes) {
+    const Context context = make_cuda_context(0);
+    const auto weights = [&](bool is_changed) {
+      Training training(context, 3, 300);
+      const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
+      for (int i = 1; i < 20; ++i) {  // more than a block computes by itself
+        EXPECT_GSC_OK(gsc_optimizer_add_group(training.optimizer, 0, 0, &options, nullptr));
+      }
+      const DeviceStream stream(0);
+      emulation::begin_capture(stream.get());
+      emulation::keep_work(true);
+      EXPECT_GSC_OK(training.step(stream.get()));
+      const auto graph = emulation::keep_work(false);
+      EXPECT_TRUE(emulation::end_capture(stream.get()));
+      if (is_changed) change(training);
+      const Scaler next = make_scaler(context, 8.0F);  // frees what was released, and takes it
+      for (const auto &work : graph) work();
+      EXPECT_EQ(scale_of(next), 8.0F);
+      return training.p[0].image();
+    };
+    EXPECT_EQ(weights(true), weights(false));
+  }
+}
+
 /// What finalizers released is freed by the next creation, and a large optimizer state at once.
 TEST(ReleasedMemory, IsFreedInTime) {
   const Context context = make_cuda_context(0);
