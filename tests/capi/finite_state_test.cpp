@@ -228,7 +228,8 @@ TEST_P(FiniteState, ADifferenceOfMeansKeepsItsSize) {
         return params.values();
       };
       const std::vector<double> full = run(GSC_STATE_FULL), coded = run(state);
-      for (size_t i = 0; i < full.size(); ++i) ASSERT_NEAR(coded[i], full[i], 0.25 * std::fabs(full[i])) << i;  // of 8-bit momentum
+      for (size_t i = 0; i < full.size(); ++i)
+        ASSERT_NEAR(coded[i], full[i], 0.25 * std::fabs(full[i])) << i;  // of 8-bit momentum
     }
   }
 }

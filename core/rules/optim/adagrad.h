@@ -41,11 +41,10 @@ struct Adagrad {
 };
 
 struct RmspropRule {
-  static constexpr Kind kKind = {
-      GSC_RMSPROP,
-      "RMSprop",
-      {.lr = 1e-2, .eps = 1e-8, .alpha = 0.99},
-      {{"square_avg", Slot::kSecondMoment}, {"momentum_buffer", Slot::kMoment}}};
+  static constexpr Kind kKind = {GSC_RMSPROP,
+                                 "RMSprop",
+                                 {.lr = 1e-2, .eps = 1e-8, .alpha = 0.99},
+                                 {{"square_avg", Slot::kSecondMoment}, {"momentum_buffer", Slot::kMoment}}};
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t /*step*/) {
     Coefficients<double> c = common_coefficients(h, lr, maximize);
@@ -81,10 +80,8 @@ GSC_HD T deviation_of(T &mean, T square, T g, const Coefficients<T> &c) {
 }
 
 struct RmspropCentered : RmspropRule {
-  static constexpr Kind kKind = {GSC_RMSPROP,
-                                 "RMSprop",
-                                 RmspropRule::kKind.defaults,
-                                 {{"square_avg", Slot::kFull}, {"grad_avg", Slot::kFull}}};
+  static constexpr Kind kKind = {
+      GSC_RMSPROP, "RMSprop", RmspropRule::kKind.defaults, {{"square_avg", Slot::kFull}, {"grad_avg", Slot::kFull}}};
   static constexpr int kStates = 2;
   static constexpr uint32_t kFlag = GSC_OPTIMIZER_CENTERED;
 
