@@ -242,16 +242,29 @@ void Optimizer::upload_offsets() {
   backend.finish_setup();
 }
 
-void Optimizer::make_state() {
-  const gsc_optimizer_options &options = options_[0];
-  const int32_t remainder = gsc::remainder_dtype(options.master_format);
-  for (int32_t slot = 0; slot < slot_count_; ++slot) {
+void Optimizer::make_state(int32_t slot) {
+  const int32_t remainder = gsc::remainder_dtype(options_[0].master_format);
+  const auto refuse_memory = [&](const std::exception &cause) {
+    fail(GSC_ERROR_OUT_OF_MEMORY, kNoArgument, "there is no memory for the state \"%s\": %s", slot_name(slot),
+         cause.what());
+  };
+  try {
     lists_.state[slot] = make_slot(slot_holds(slot), [&](int32_t param_dtype) {
       if (remainder != 0 && slot == slot_count_ - 1) return remainder;
-      return state_dtype(options.state_format, slot_holds(slot), param_dtype);
+      return state_dtype(options_[0].state_format, slot_holds(slot), param_dtype);
     });
+  } catch (const OutOfMemory &e) {
+    refuse_memory(e);
+  } catch (const Error &e) {
+    if (e.details().status != GSC_ERROR_OUT_OF_MEMORY) throw;
+    refuse_memory(e);
   }
+}
+
+void Optimizer::make_state() {
+  for (int32_t slot = 0; slot < slot_count_; ++slot) make_state(slot);
   made_state_ = true;
+  const gsc_optimizer_options &options = options_[0];
   if (options.initial_accumulator_value != 0.0) fill_first_state(0, lists_.params->plan().size(), options);
 }
 

@@ -152,6 +152,7 @@ class Optimizer final : public Object {
     }
   }
   void make_state();
+  void make_state(int32_t slot);
   /// Allocates one slot; dtype_of(param) gives the dtype of a tensor of it.
   template <typename F>
   Ref<TensorList> make_slot(Slot holds, const F &dtype_of) const;

@@ -4,6 +4,8 @@
 // wrong alignment of the caller's allocator or in operator new, ends in an error with nothing leaked, and the call can be
 // repeated; and the plan of a list is small. Linked to the static library so that the operator new and malloc of
 // memory_hooks.cpp are the library's too.
+#include <set>
+
 #include "memory_hooks.h"
 #include "tests/support/trainer.h"
 
@@ -305,6 +307,38 @@ TEST(AllocationFailure, LeavesTheOptimizerAsItWas) {
   const auto load = [&] { return load_image(trainer, saved); };
   const auto expect_no_load = [&] { EXPECT_EQ(saved_image(trainer), counted); };
   EXPECT_GT(fail_at_each_allocation(allocator, load, expect_no_load), 0);
+}
+
+/// The message says how much memory was asked for, and for what if it is much.
+TEST(AllocationFailure, NamesTheSize) {
+  for (const bool is_own : {false, true}) {
+    Allocator allocator;
+    gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+    options.num_threads = 1;
+    const Context context = make_context(is_own ? options : allocator.options(1));
+    Buffer param(GSC_FP32, 1000), grad(GSC_FP32, 1000);
+    const List params = make_list(context, param), grads = make_list(context, grad);
+    std::set<std::string> messages;
+    for (gsc_optimizer *optimizer = nullptr; optimizer == nullptr;) {
+      const auto next = static_cast<int64_t>(messages.size()) + 1;
+      (is_own ? g_new.fail_at : allocator.fail_at) = is_own ? next : allocator.calls + next;
+      g_new.calls = 0;
+      g_new.armed = is_own;
+      gsc_optimizer_create(context, nullptr, params, grads, nullptr, nullptr, 0, &optimizer);
+      g_new.armed = false;
+      g_new.fail_at = allocator.fail_at = 0;
+      if (optimizer == nullptr) messages.insert(text(messages.size(), gsc_error_get_message()));
+      gsc_optimizer_destroy(optimizer);
+    }
+    std::set<std::string> slots;
+    for (const std::string &message : messages) {
+      EXPECT_NE(message.find("bytes of host memory failed"), std::string::npos) << message;
+      for (const char *slot : {"\"exp_avg\"", "\"exp_avg_sq\""}) {
+        if (message.find(text("the state ", slot, ": allocation of ")) != std::string::npos) slots.insert(slot);
+      }
+    }
+    EXPECT_EQ(slots.size(), 2U);
+  }
 }
 
 /// Counts what `work` allocates by any of the three ways.

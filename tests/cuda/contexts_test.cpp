@@ -305,6 +305,32 @@ TEST(ReleasedMemory, IsFreedInTime) {
   EXPECT_LT(emulation::bytes_in_use() - before, int64_t{1} << 20);
 }
 
+/// Also before scratch memory cannot be had.
+TEST(ReleasedMemory, IsFreedWhereMemoryIsOut) {
+  const Context context = make_cuda_context(0);
+  Twin x(GSC_FP32, 1000);
+  const gsc_tensor tensor = x.device_tensor();
+  const auto fill = [&] { return gsc_ops_axpby(context, 1.0, &tensor, 1.0, &tensor, 1, nullptr); };
+  make_scaler(context, 1.0F);  // and destroys it
+  const int64_t before = emulation::bytes_in_use();
+  emulation::fail_always("no call", cudaErrorMemoryAllocation);
+  const char *failed = "";
+  for (int64_t call = 0; failed != nullptr && std::string(failed) != "cudaMallocFromPoolAsync"; ++call) {
+    emulation::fail_call(call);
+    const gsc_status status = fill();
+    failed = emulation::failed_call();
+    const bool is_scratch = failed != nullptr && std::string(failed) == "cudaMallocFromPoolAsync";
+    EXPECT_TRUE(status == GSC_OK || !is_scratch) << gsc_error_get_message();
+  }
+  emulation::fail_call(-1);
+  EXPECT_NE(failed, nullptr);
+  EXPECT_LT(emulation::bytes_in_use(), before);
+  emulation::fail_always("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
+  EXPECT_EQ(fill(), GSC_ERROR_OUT_OF_MEMORY);
+  EXPECT_NE(std::string(gsc_error_get_message()).find("bytes of scratch memory on CUDA device 0"), std::string::npos);
+  emulation::fail_always("", cudaErrorUnknown);
+}
+
 /// Kernels reach it like their own memory, at an address that the driver knows.
 TEST(HostMemory, ThatIsPinnedIsTaken) {
   const Context context = make_cuda_context(0);
