@@ -126,8 +126,8 @@ class Optimizer final : public Object {
   void require_tensors(int64_t count) const;
   /// Counts the steps of each tensor from now on. Allocates the first time.
   void count_each_tensor();
-  /// Call it before replaced memory is released, or with memory that is about to be replaced: it is released behind the work
-  /// that uses it. If calls have been recorded, in graphs or command buffers, it is kept, since they may run again.
+  /// Call it with memory that is or will be replaced, before it is released: that happens behind the work that uses it.
+  /// If calls have been recorded, in graphs or command buffers, it is kept, since they may run again.
   void let_go(std::initializer_list<DeviceMemory *> replaced);
   bool counts_each_tensor() const { return lags_.bytes() > 0; }
   /// Writes step counts to the record, and `lags`, which may be empty; half of it would be as of a load.

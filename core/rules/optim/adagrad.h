@@ -69,8 +69,8 @@ struct Rmsprop : RmspropRule {
   }
 };
 
-/// The root of the mean of squares less the square of the mean. Both means are kept in full: rounded, their difference would
-/// often be 0 or below, and the step without bound.
+/// The root of the mean of squares less the square of the mean. Both means are kept in full: rounded, their difference
+/// would often be 0 or below, and the step without bound.
 template <typename T>
 GSC_HD T deviation_of(T &mean, T square, T g, const Coefficients<T> &c) {
   mean = interpolate(mean, g, c.one_minus_beta2);
