@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/float_environment.h"
+#include "core/base/memory.h"
 #include "core/device/misuse.h"
 #include "core/objects/object.h"
 #include "gradscaler/gradscaler.h"
@@ -48,6 +49,8 @@ gsc_status guard(const char *function, const F &body) noexcept {
     return GSC_OK;
   } catch (const Error &e) {
     return set_error(e.details(), function, e.what());
+  } catch (const OutOfMemory &e) {
+    return set_error(kNoArgument.with(GSC_ERROR_OUT_OF_MEMORY), function, e.what());
   } catch (const std::bad_alloc &) {
     return set_error(kNoArgument.with(GSC_ERROR_OUT_OF_MEMORY), function, "allocation of host memory failed");
   } catch (const std::exception &e) {

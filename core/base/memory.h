@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <memory_resource>
 #include <new>
 #include <string>
@@ -21,6 +22,19 @@
 namespace gsc {
 
 inline constexpr std::size_t kMaxAlignment = 64;
+
+/// Host memory is out. what() says how much was asked for.
+class OutOfMemory final : public std::bad_alloc {
+ public:
+  explicit OutOfMemory(std::size_t bytes) noexcept {
+    std::snprintf(text_, sizeof text_, "allocation of %llu bytes of host memory failed",
+                  static_cast<unsigned long long>(bytes));
+  }
+  const char *what() const noexcept override { return text_; }
+
+ private:
+  char text_[80];
+};
 
 /// Size of a huge page. Optimizer state at least this large uses them.
 inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
@@ -51,7 +65,12 @@ class Resource final : public std::pmr::memory_resource {
   }
   void *obtain(std::size_t bytes, std::size_t alignment) {
     if (allocate_ == nullptr) {
-      void *memory = ::operator new(bytes, own_alignment(bytes, alignment));
+      void *memory = nullptr;
+      try {
+        memory = ::operator new(bytes, own_alignment(bytes, alignment));
+      } catch (const std::bad_alloc &) {
+        throw OutOfMemory(bytes);
+      }
       want_huge_pages(memory, bytes);
       return memory;
     }
@@ -61,7 +80,7 @@ class Resource final : public std::pmr::memory_resource {
     if (end == CallbackEnd::kThrew) {
       fail(GSC_ERROR_CALLBACK, kOptions.field("allocate"), "threw an exception");
     }
-    if (memory == nullptr) throw std::bad_alloc();
+    if (memory == nullptr) throw OutOfMemory(bytes);
     if (reinterpret_cast<uintptr_t>(memory) % alignment != 0) {
       release(memory, bytes, alignment);
       fail(GSC_ERROR_CALLBACK, kOptions.field("allocate"), "returned %p, which is not aligned to %u bytes", memory,

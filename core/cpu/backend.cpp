@@ -4,10 +4,10 @@
 
 #include <cstddef>
 #include <cstring>
-#include <new>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/memory.h"
 #include "core/device/registry.h"
 
 namespace gsc::cpu {
@@ -24,7 +24,7 @@ CpuBackend::CpuBackend(std::pmr::memory_resource *memory, const Kernels *kernels
 
 void *CpuBackend::allocate(int64_t bytes) {
   // On a 32-bit system the state of large 16-bit parameters may not fit.
-  if (!std::in_range<std::ptrdiff_t>(bytes)) throw std::bad_alloc();
+  if (!std::in_range<std::ptrdiff_t>(bytes)) throw OutOfMemory(static_cast<std::size_t>(bytes));
   void *memory = memory_->allocate(bytes, kMaxAlignment);
   std::memset(memory, 0, bytes);
   return memory;

@@ -111,14 +111,29 @@ CudaBackend::~CudaBackend() {
   });
 }
 
-void *CudaBackend::take(std::size_t size, const char *what) {
+void *CudaBackend::obtain(int64_t bytes, const char *purpose, cudaMemPool_t pool, cudaStream_t stream) {
   void *memory = nullptr;
-  if (is_pool_given_) {
-    GSC_CUDA_CALL(what, cudaMallocFromPoolAsync, &memory, size, pool_, setup_stream_);
-  } else {
-    GSC_CUDA_CALL(what, cudaMalloc, &memory, size);
+  const auto size = static_cast<std::size_t>(bytes);
+  const auto attempt = [&] {
+    if (pool != nullptr) return cudaMallocFromPoolAsync(&memory, size, pool, stream);
+    const RelaxedCapture relaxed;
+    return cudaMalloc(&memory, size);
+  };
+  cudaError_t error = attempt();
+  if (error == cudaErrorMemoryAllocation && free_released()) {
+    (void)cudaGetLastError();
+    error = attempt();
   }
-  return memory;
+  if (error == cudaSuccess) return memory;
+  char what[100];
+  std::snprintf(what, sizeof what, "allocation of %lld bytes%s on CUDA device %d", static_cast<long long>(bytes),
+                purpose, context_.device());
+  cuda::check(error, what, pool != nullptr ? "cudaMallocFromPoolAsync" : "cudaMalloc");
+  return nullptr;
+}
+
+void *CudaBackend::take(int64_t bytes, const char *purpose) {
+  return obtain(bytes, purpose, is_pool_given_ ? pool_ : nullptr, setup_stream_);
 }
 
 void CudaBackend::give_back(void *memory) {
@@ -133,13 +148,9 @@ void *CudaBackend::allocate(int64_t bytes) {
   free_released();
   const DeviceGuard guard(context_);
   const RelaxedCapture relaxed;
-  const auto size = static_cast<std::size_t>(bytes);
-  char what[80];
-  std::snprintf(what, sizeof what, "allocation of %lld bytes on CUDA device %d", static_cast<long long>(bytes),
-                context_.device());
-  void *memory = take(size, what);
+  void *memory = take(bytes, "");
   try {
-    GSC_CUDA_CALL("clearing new memory", cudaMemsetAsync, memory, 0, size, setup_stream_);
+    GSC_CUDA_CALL("clearing new memory", cudaMemsetAsync, memory, 0, static_cast<std::size_t>(bytes), setup_stream_);
     GSC_CUDA_CALL("clearing new memory", cudaStreamSynchronize, setup_stream_);
   } catch (...) {
     give_back(memory);
@@ -167,11 +178,11 @@ void CudaBackend::release(void *memory, int64_t bytes) noexcept {
   free_released();
 }
 
-void CudaBackend::free_released() noexcept {
+bool CudaBackend::free_released() noexcept {
   std::pmr::vector<void *> freed(memory_);
   {
     const std::lock_guard<std::mutex> lock(memory_mutex_);
-    if (released_.empty()) return;
+    if (released_.empty()) return false;
     freed.swap(released_);
     released_bytes_ = 0;
   }
@@ -179,20 +190,25 @@ void CudaBackend::free_released() noexcept {
     for (void *memory : freed) cudaFree(memory);
     freed.clear();
   });
-  if (freed.empty()) return;
+  if (freed.empty()) return true;
   const std::lock_guard<std::mutex> lock(memory_mutex_);
   if (released_.empty()) released_.swap(freed);  // for the next time
+  return false;
 }
 
 void *CudaBackend::keep_for_graph(int64_t bytes) {
   const RelaxedCapture relaxed;
-  const std::lock_guard<std::mutex> lock(memory_mutex_);
-  const char *what = "allocating scratch memory";
-  graph_memory_.push_back(nullptr);
-  graph_memory_.back() = take(bytes, what);
+  void *memory = take(bytes, kForScratch);
+  try {
+    const std::lock_guard<std::mutex> lock(memory_mutex_);
+    graph_memory_.push_back(memory);
+  } catch (...) {
+    give_back(memory);
+    throw;
+  }
   held_.fetch_add(bytes, std::memory_order_relaxed);
-  if (is_pool_given_) GSC_CUDA_CALL(what, cudaStreamSynchronize, setup_stream_);
-  return graph_memory_.back();
+  if (is_pool_given_) GSC_CUDA_CALL("allocating scratch memory", cudaStreamSynchronize, setup_stream_);
+  return memory;
 }
 
 void CudaBackend::require_not_capturing(gsc_stream stream, const char *what) const {

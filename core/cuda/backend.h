@@ -89,16 +89,19 @@ class CudaBackend final : public Backend {
     }
   }
   void create_pool();
-  /// Frees what has been released.
-  void free_released() noexcept;
+  /// Frees what has been released. True: there was some.
+  bool free_released() noexcept;
   /// Memory for a captured call, whose graph may use it as long as this backend lives.
   void *keep_for_graph(int64_t bytes);
   void copy_sync(void *to, const void *from, int64_t bytes, cudaMemcpyKind kind, gsc_stream stream, const char *what);
   void require_not_capturing(gsc_stream stream, const char *what) const;
   /// A check without a record, for plans without a mirror.
   void check_alone(const CheckJob &job, gsc_stream stream);
+  /// Memory of a pool, in the order of the stream, or if that is NULL of the device. If there is none, what has been
+  /// released is freed. `purpose` follows the number of bytes in the message of a failure.
+  void *obtain(int64_t bytes, const char *purpose, cudaMemPool_t pool, cudaStream_t stream);
   /// Memory of the pool that was given, in the order of the setup stream, or else of the device.
-  void *take(std::size_t size, const char *what);
+  void *take(int64_t bytes, const char *purpose);
   void give_back(void *memory);
   void update(const RecordJob &job, cudaStream_t stream);
   void report(RecordJob job, cudaStream_t stream);
@@ -107,6 +110,8 @@ class CudaBackend final : public Backend {
   Cut step_cut(const Plan &plan, Vec<int64_t> &shares) const;
   void launch_apply(const ApplyParams &p, const StepPart &part, const Mirror &params, bool *half_done,
                     cudaStream_t stream);
+
+  static constexpr const char *kForScratch = " of scratch memory";
 
   static std::atomic<int32_t> live_;
   std::pmr::memory_resource *memory_;

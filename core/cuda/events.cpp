@@ -18,7 +18,8 @@ StreamId CudaBackend::identify(gsc_stream stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   GSC_CUDA_CALL(what, cudaStreamGetId, to_stream(stream), &id);
   GSC_CUDA_CALL(what, cudaStreamGetCaptureInfo, to_stream(stream), &status, &capture);
-  return {id + 1, status == cudaStreamCaptureStatusActive ? capture : 0, false};
+  const bool is_captured = status == cudaStreamCaptureStatusActive;
+  return {id + 1, is_captured ? capture : 0, false, is_captured};
 }
 
 void *CudaBackend::make_event() {

@@ -41,21 +41,11 @@ int32_t shift_of(const Plan &plan) { return std::countr_zero(static_cast<uint64_
 
 Scratch::Scratch(CudaBackend &backend, int64_t bytes, cudaStream_t stream) : backend_(backend), stream_(stream) {
   if (bytes == 0) return;
-  const char *what = "allocating scratch memory";
-  const auto size = static_cast<std::size_t>(bytes);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  GSC_CUDA_CALL(what, cudaStreamIsCapturing, stream, &status);
+  GSC_CUDA_CALL("allocating scratch memory", cudaStreamIsCapturing, stream, &status);
   kept_ = status != cudaStreamCaptureStatusNone;
-  if (kept_) {
-    data_ = backend.keep_for_graph(bytes);
-    return;
-  }
-  if (backend.pool_ != nullptr) {
-    GSC_CUDA_CALL(what, cudaMallocFromPoolAsync, &data_, size, backend.pool_, stream);
-    return;
-  }
-  const RelaxedCapture relaxed;
-  GSC_CUDA_CALL(what, cudaMalloc, &data_, size);
+  data_ =
+      kept_ ? backend.keep_for_graph(bytes) : backend.obtain(bytes, CudaBackend::kForScratch, backend.pool_, stream);
 }
 
 Scratch::~Scratch() {

@@ -20,6 +20,8 @@ struct StreamId {
   uint64_t capture = 0;  ///< the graph capture that the stream takes part in; 0: none
   /// Its address is always valid, so an event can be recorded on it at any time.
   bool is_default = false;
+  /// Work on it is recorded and may run again, without a call.
+  bool is_recorded = false;
 };
 
 class Backend {

@@ -145,7 +145,7 @@ Slot Optimizer::slot_holds(const gsc_optimizer_options &options, int32_t slot) {
   const Variant variant = variant_of(options);
   const int32_t own = gsc::slot_count(variant);
   if (slot < own) return traits(variant).kind.slots[slot].holds;
-  return slot == own && options.ema_decay > 0.0 ? Slot::kWeight : Slot::kMoment;
+  return slot == own && options.ema_decay > 0.0 ? Slot::kFull : Slot::kMoment;
 }
 
 Ref<Optimizer> Optimizer::create(const Ref<Context> &context, const gsc_optimizer_options &options, Lists lists,
@@ -165,7 +165,8 @@ Optimizer::Optimizer(Ref<Context> context, const gsc_optimizer_options &options,
       options_(1, options, context_->memory()),
       device_lrs_(1, nullptr, context_->memory()),
       group_of_(static_cast<std::size_t>(lists_.params->plan().size()), 0, context_->memory()),
-      record_(context_->backend(), sizeof(OptimizerRecord)) {
+      record_(context_->backend(), sizeof(OptimizerRecord)),
+      replaced_(context_->memory()) {
   Backend &backend = context_->backend();
   const int64_t tensors = lists_.params->plan().size();
   if (slot_count_ > 0 && !lists_.state[0]) make_state();
@@ -197,6 +198,7 @@ Optimizer::~Optimizer() {
 }
 
 void Optimizer::use(CallStream &call) const {
+  if (call.id.is_recorded) recorded_ = true;
   for_each_list([&](const TensorList &list, const Argument &) { list.order().use(call); });
 }
 
@@ -240,16 +242,29 @@ void Optimizer::upload_offsets() {
   backend.finish_setup();
 }
 
-void Optimizer::make_state() {
-  const gsc_optimizer_options &options = options_[0];
-  const int32_t remainder = gsc::remainder_dtype(options.master_format);
-  for (int32_t slot = 0; slot < slot_count_; ++slot) {
+void Optimizer::make_state(int32_t slot) {
+  const int32_t remainder = gsc::remainder_dtype(options_[0].master_format);
+  const auto refuse_memory = [&](const std::exception &cause) {
+    fail(GSC_ERROR_OUT_OF_MEMORY, kNoArgument, "there is no memory for the state \"%s\": %s", slot_name(slot),
+         cause.what());
+  };
+  try {
     lists_.state[slot] = make_slot(slot_holds(slot), [&](int32_t param_dtype) {
       if (remainder != 0 && slot == slot_count_ - 1) return remainder;
-      return state_dtype(options.state_format, slot_holds(slot), param_dtype);
+      return state_dtype(options_[0].state_format, slot_holds(slot), param_dtype);
     });
+  } catch (const OutOfMemory &e) {
+    refuse_memory(e);
+  } catch (const Error &e) {
+    if (e.details().status != GSC_ERROR_OUT_OF_MEMORY) throw;
+    refuse_memory(e);
   }
+}
+
+void Optimizer::make_state() {
+  for (int32_t slot = 0; slot < slot_count_; ++slot) make_state(slot);
   made_state_ = true;
+  const gsc_optimizer_options &options = options_[0];
   if (options.initial_accumulator_value != 0.0) fill_first_state(0, lists_.params->plan().size(), options);
 }
 

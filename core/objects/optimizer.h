@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "core/objects/context.h"
 #include "core/objects/optimizer_table.h"
@@ -67,10 +68,10 @@ class Optimizer final : public Object {
 
   /// `by`: a scaler has checked the gradients with the inverse scale, or the caller vouches for it.
   enum class By { kScaler, kCaller };
-  void step(const StepScalars &scalars, CallStream &call, By by = By::kScaler);
   /// Refuses a step that cannot be taken now. Allocates the first time that a gradient may be absent.
   void prepare_step();
-  /// A part of a step that was prepared.
+  /// A step that was prepared, or a part of it.
+  void step(const StepScalars &scalars, CallStream &call, By by = By::kScaler);
   void run(const StepScalars &scalars, const StepPart &part, CallStream &call, By by = By::kScaler);
   /// Bytes that a step reads and writes for each element of a tensor.
   int64_t step_bytes(int64_t tensor) const;
@@ -125,6 +126,9 @@ class Optimizer final : public Object {
   void require_tensors(int64_t count) const;
   /// Counts the steps of each tensor from now on. Allocates the first time.
   void count_each_tensor();
+  /// Call it with memory that is or will be replaced, before it is released: that happens behind the work that uses it.
+  /// If calls have been recorded, in graphs or command buffers, it is kept, since they may run again.
+  void let_go(std::initializer_list<DeviceMemory *> replaced);
   bool counts_each_tensor() const { return lags_.bytes() > 0; }
   /// Writes step counts to the record, and `lags`, which may be empty; half of it would be as of a load.
   void write_counts(void *to, const void *counts, int64_t bytes, const Vec<int64_t> &lags, CallStream &call);
@@ -148,6 +152,7 @@ class Optimizer final : public Object {
     }
   }
   void make_state();
+  void make_state(int32_t slot);
   /// Allocates one slot; dtype_of(param) gives the dtype of a tensor of it.
   template <typename F>
   Ref<TensorList> make_slot(Slot holds, const F &dtype_of) const;
@@ -191,6 +196,8 @@ class Optimizer final : public Object {
   DeviceMemory lags_;  ///< per tensor: applied steps that it was absent from; empty as long as all take all steps
   DeviceMemory record_;
   DeviceMemory offsets_;  ///< per tensor: index of its first element in stochastic rounding; empty unless is_coded()
+  Vec<DeviceMemory> replaced_;     ///< that recorded calls use
+  mutable bool recorded_ = false;  ///< a call was
   ListUse uses_[3 + kMaxSlots];
 };
 

@@ -229,6 +229,7 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
   const DeviceMemory staged(backend, largest);
   const ReleaseBehind behind(grads().order());
   const Vec<char> no_remainder(zeros, 0, context_->memory());
+  const Vec<int64_t> no_lags(has_lags || !counts_each_tensor() ? 0 : params.size(), 0, context_->memory());
   const OptimizerRecord steps{header.applied, header.skipped};
   // There is no memory for a second copy of the state: if the device fails in between, nothing but another load is
   // allowed.
@@ -262,8 +263,7 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
   if (has_lags) {
     backend.write_sync(lags_.as<int64_t>(), in + end - lag_bytes, lag_bytes, call.stream());
   } else if (counts_each_tensor()) {
-    const Vec<int64_t> none(params.size(), 0, context_->memory());
-    backend.write_sync(lags_.as<int64_t>(), none.data(), lags_.bytes(), call.stream());
+    backend.write_sync(lags_.as<int64_t>(), no_lags.data(), lags_.bytes(), call.stream());
   }
   half_loaded_ = false;
   half_stepped_ = false;

@@ -89,6 +89,7 @@ int32_t Optimizer::add_group(int64_t first, int64_t count, const gsc_optimizer_o
   try {
     upload_groups();
     if (starts_elsewhere) fill_first_state(first, count, options);
+    let_go({&group_records, &coefficients, &group_of});
   } catch (...) {
     swap_arrays();
     std::fill(begin, begin + count, 0);
@@ -96,7 +97,6 @@ int32_t Optimizer::add_group(int64_t first, int64_t count, const gsc_optimizer_o
     options_.pop_back();
     throw;
   }
-  grads().order().precede_release();
   return group;
 }
 

@@ -104,6 +104,7 @@ void Optimizer::step_alone(const StepScalars &scalars, gsc_stream stream) {
   require_no_scaler_at_work(scalars);
   require_free_lists();
   require_inverse_scale(scalars);
+  prepare_step();
   CallStream call(*context_, stream);
   step(scalars, call, By::kCaller);
   call.mark();
@@ -123,9 +124,16 @@ void Optimizer::count_each_tensor() {
   if (counts_each_tensor() || tensors == 0) return;
   DeviceMemory lags(context_->backend(), tensors * int64_t{sizeof(int64_t)});
   DeviceMemory coefficients = make_coefficients(options_.size(), true);
-  grads().order().precede_release();
+  let_go({&coefficients_});
   coefficients_ = std::move(coefficients);
   lags_ = std::move(lags);
+}
+
+void Optimizer::let_go(std::initializer_list<DeviceMemory *> replaced) {
+  grads().order().precede_release();
+  if (!recorded_) return;
+  replaced_.reserve(replaced_.size() + replaced.size());
+  for (DeviceMemory *memory : replaced) replaced_.push_back(std::move(*memory));
 }
 
 void Optimizer::prepare_step() {
@@ -136,11 +144,9 @@ void Optimizer::prepare_step() {
          "has averaged weights as parameters; go back with gsc_optimizer_set_evaluating before the step");
   }
   if (lists_.grads->plan().can_be_absent()) count_each_tensor();
-  used_state_ = true;
 }
 
 void Optimizer::step(const StepScalars &scalars, CallStream &call, By by) {
-  prepare_step();
   StepPart whole;
   whole.last_chunk = grads().plan().chunk_count();
   run(scalars, whole, call, by);
@@ -151,6 +157,7 @@ void Optimizer::run(const StepScalars &scalars, const StepPart &part, CallStream
   static_cast<StepScalars &>(job.step) = scalars;
   job.step.checked_scale = by == By::kScaler;
   job.part = part;
+  used_state_ = true;
   use(call);
   call.backend.apply(job, call.stream());
 }

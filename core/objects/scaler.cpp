@@ -151,9 +151,8 @@ void Scaler::clip_grad_value(TensorList &grads, double clip_value, gsc_stream st
 }
 
 void Scaler::begin_step(Optimizer &optimizer, CallStream &call) {
-  optimizer.require_learning_rates();
-  optimizer.require_whole_state();
   if (!optimizer.is_between_slices()) optimizer.require_free_lists();
+  optimizer.prepare_step();  // before the check, which a step that fails must not leave behind
   TensorList &grads = optimizer.grads();
   enter(grads, call, From::kOptimizer);
   if (grads.iteration.stage() == Stage::kStepped) {

@@ -154,7 +154,6 @@ void Scaler::continue_slices(Optimizer &optimizer, int64_t max_bytes, CallStream
 
 void Scaler::begin_slices(Optimizer &optimizer, CallStream &call) {
   begin_step(optimizer, call);
-  optimizer.prepare_step();
   StepSlices &s = optimizer.slices;
   TensorList &grads = optimizer.grads();
   Iteration &it = grads.iteration;

@@ -37,7 +37,7 @@ class VulkanBackend final : public Backend {
   int32_t wanted_tasks() const override { return 1; }
 
   /// The caller orders command buffers, so all work is on one stream.
-  StreamId identify(gsc_stream /*stream*/) override { return {1, 0, true}; }
+  StreamId identify(gsc_stream stream) override { return {1, 0, true, stream != nullptr}; }
   void copy_from(void *to, const Backend &source, const void *from, int64_t bytes, gsc_stream stream) override;
 
   void bind(Plan &plan) override;

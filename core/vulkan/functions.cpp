@@ -71,7 +71,6 @@ void take(F &function, PFN_vkVoidFunction found, const char *name, const char *o
 
 void check(VkResult result, const char *what, const char *call) {
   if (result == VK_SUCCESS) return;
-  if (result == VK_ERROR_OUT_OF_HOST_MEMORY) throw std::bad_alloc();
   fail(status_of(result), kNoArgument, "%s failed: %s: %s (%d)%s", what, call, name_of(result),
        static_cast<int>(result),
        result == VK_ERROR_DEVICE_LOST ? "; the Vulkan device and all contexts on it are of no more use" : "");

@@ -63,7 +63,9 @@ void Memory::ask_caller(Block &block, const VkBufferCreateInfo &info, bool for_h
   int32_t result = VK_SUCCESS;
   const CallbackEnd end =
       call_back([&] { result = given.allocate(given.allocator_user, &info, for_host ? 1 : 0, &made); });
-  if (end == CallbackEnd::kOutOfMemory) throw std::bad_alloc();
+  if (end == CallbackEnd::kOutOfMemory) {
+    fail(GSC_ERROR_OUT_OF_MEMORY, kNoArgument, "%s failed: options.vulkan.allocate threw std::bad_alloc", what);
+  }
   if (end == CallbackEnd::kThrew) fail(GSC_ERROR_CALLBACK, allocate, "threw an exception");
   check(static_cast<VkResult>(result), what, "options.vulkan.allocate");
   block.buffer = static_cast<VkBuffer>(made.buffer);

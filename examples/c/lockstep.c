@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A test vector for programs that must agree bit for bit, such as lockstep simulations and replays: a few steps of
- * several optimizers and the element-wise operations, over numbers that are made of integers, and a digest of all
- * results. It is the same on every
- * platform, instruction set and number of threads; a version that changes it says so in the changelog. Run it when a
- * program starts, and compare with the other machines, or with kExpected. */
+ * several optimizers in each format of state, the element-wise operations and norms, over numbers that are made of
+ * integers, and a digest of all results. It is the same on every platform, instruction set and number of threads; a
+ * version that changes it says so in the changelog. Run it when a program starts, and compare with the other machines,
+ * or with kExpected. */
 #include <gradscaler/gradscaler.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { kCount = 40000, kSteps = 6 };
-static const uint64_t kExpected = UINT64_C(0x62de93408c5e0ebc);
+static const uint64_t kExpected = UINT64_C(0x7c7ecae9cd6dc34b);
 
 static uint16_t weights[kCount], gradients[kCount], copies[kCount];
 static float masters[kCount];
@@ -27,8 +27,17 @@ static uint64_t next(uint64_t *state) {
 /* FNV-1a over words, so that the byte order does not matter. */
 static void add(uint64_t *digest, uint64_t word) { *digest = (*digest ^ word) * UINT64_C(0x100000001b3); }
 
+/* Formats of state, each with what keeps weights of 16 bits exact; without it weights are fp32, with a copy. */
+static const struct {
+  int32_t state, master;
+} kFormats[] = {{GSC_STATE_FULL, GSC_MASTER_NONE},
+                {GSC_STATE_BITS8, GSC_MASTER_SPLIT16},
+                {GSC_STATE_BITS16, GSC_MASTER_STOCHASTIC}};
+enum { kFormatCount = sizeof kFormats / sizeof kFormats[0] };
+
 /* 1, or 0 if a call fails. */
-static int train(gsc_context *context, int32_t kind, int split, uint64_t *digest) {
+static int train(gsc_context *context, int32_t kind, int format, uint64_t *digest) {
+  const int is_narrow = kFormats[format].master != GSC_MASTER_NONE;
   gsc_tensor p = GSC_TENSOR_INIT(masters, kCount, GSC_FP32), g = GSC_TENSOR_INIT(gradients, kCount, GSC_FP16);
   gsc_tensor w = GSC_TENSOR_INIT(copies, kCount, GSC_BF16);
   gsc_tensor_list *params = NULL, *grads = NULL, *copy = NULL;
@@ -46,7 +55,7 @@ static int train(gsc_context *context, int32_t kind, int split, uint64_t *digest
     memcpy(&bits, &masters[i], sizeof bits);
     weights[i] = (uint16_t)(bits >> 16);
   }
-  if (split) { /* bf16 weights with remainders, and state of 8 bits */
+  if (is_narrow) {
     p.data = weights;
     p.dtype = GSC_BF16;
   }
@@ -55,13 +64,11 @@ static int train(gsc_context *context, int32_t kind, int split, uint64_t *digest
   int good = gsc_optimizer_options_init(&options, sizeof options, kind) == GSC_OK;
   options.weight_decay = 0.0625;
   options.lr = 0.01;
-  if (split) {
-    options.state_format = GSC_STATE_BITS8;
-    options.master_format = GSC_MASTER_SPLIT16;
-  }
+  options.state_format = kFormats[format].state;
+  options.master_format = kFormats[format].master;
   good = good && gsc_tensor_list_create(context, &p, 1, NULL, &params) == GSC_OK &&
          gsc_tensor_list_create(context, &g, 1, NULL, &grads) == GSC_OK &&
-         (split || gsc_tensor_list_create(context, &w, 1, NULL, &copy) == GSC_OK) &&
+         (is_narrow || gsc_tensor_list_create(context, &w, 1, NULL, &copy) == GSC_OK) &&
          gsc_optimizer_create(context, &options, params, grads, copy, NULL, 0, &optimizer) == GSC_OK &&
          gsc_scaler_create(context, &policy, &scaler) == GSC_OK;
   for (int step = 0; good && step < kSteps; ++step) {
@@ -91,7 +98,7 @@ static int train(gsc_context *context, int32_t kind, int split, uint64_t *digest
   return good;
 }
 
-/* Scales, unscales, clips, adds and casts, from and to every dtype. 1, or 0 if a call fails. */
+/* Scales, unscales, clips, adds, casts and takes norms, from and to every dtype. 1, or 0 if a call fails. */
 static int convert(gsc_context *context, uint64_t *digest) {
   static const int32_t kDtypes[] = {GSC_FP32, GSC_FP16, GSC_BF16, GSC_FP64};
   enum { kDtypeCount = sizeof kDtypes / sizeof kDtypes[0], kOdd = 1003 }; /* not a multiple of any vector */
@@ -116,6 +123,14 @@ static int convert(gsc_context *context, uint64_t *digest) {
              gsc_scaler_update(scaler, NULL) == GSC_OK;
       gsc_tensor_list_destroy(grads);
       grads = NULL;
+      double norms[2] = {0.0, 0.0};
+      good = good && gsc_ops_norm(context, &y, 1, GSC_NORM_L2, &norms[0], NULL, NULL) == GSC_OK &&
+             gsc_ops_norm(context, &y, 1, GSC_NORM_INF, &norms[1], NULL, NULL) == GSC_OK;
+      for (int j = 0; j < 2; ++j) {
+        uint64_t bits;
+        memcpy(&bits, &norms[j], sizeof bits);
+        add(digest, bits);
+      }
       gsc_tensor result = GSC_TENSOR_INIT(masters, kOdd, GSC_FP32); /* back to words of one size */
       good = good && gsc_ops_cast(context, &y, &result, 1, NULL) == GSC_OK;
       for (int j = 0; j < kOdd; ++j) {
@@ -135,7 +150,7 @@ int main(void) {
   gsc_context *context = NULL;
   int good = gsc_context_create(NULL, &context) == GSC_OK;
   for (size_t i = 0; good && i < sizeof kKinds / sizeof kKinds[0]; ++i) {
-    good = train(context, kKinds[i], 0, &digest) && train(context, kKinds[i], 1, &digest);
+    for (int format = 0; good && format < kFormatCount; ++format) good = train(context, kKinds[i], format, &digest);
   }
   good = good && convert(context, &digest);
   gsc_context_destroy(context);

@@ -447,7 +447,7 @@ enum {
    * ZERO_GRADS.
    */
   GSC_OPTIMIZER_WRITE_GRADS = 16,
-  /** RMSprop: the root is of the estimated variance. */
+  /** RMSprop: the root is of the estimated variance. Its two means are fp32 in every GSC_STATE_* format. */
   GSC_OPTIMIZER_CENTERED = 32,
   /**
    * NAdam, RAdam, AdaBelief: weight decay shrinks the parameter, instead of being added to the gradient. NovoGrad: also,
@@ -863,7 +863,8 @@ GSC_API gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const flo
 /**
  * Makes a group of tensors [first, first + count) with separate hyper-parameters. Kind and flags must be the
  * optimizer's. All other tensors form group 0, which has the options given at creation. *out_group (may be NULL)
- * receives the group's number: 1, 2, ... All groups run in the same pass.
+ * receives the group's number: 1, 2, ... All groups run in the same pass. A graph captured before keeps the groups that
+ * it was captured with.
  *
  * Errors: INVALID_ARGUMENT: range outside the list; a tensor that is already in such a group; an option out of range;
  * after the first step, set_steps or load, an initial_accumulator_value other than group 0's.
@@ -1012,7 +1013,8 @@ GSC_API gsc_status gsc_optimizer_set_steps(gsc_optimizer *optimizer, int64_t app
                                            gsc_stream stream);
 /**
  * Sets the applied steps of each tensor, 0..2^53. The optimizer's count of applied steps becomes the largest; skipped
- * steps stay. `steps` has `count` numbers in host memory, one per tensor.
+ * steps stay. `steps` has `count` numbers in host memory, one per tensor. The first call of an optimizer allocates;
+ * capture graphs after it, since a graph captured before counts a step for every tensor.
  */
 GSC_API gsc_status gsc_optimizer_set_tensor_steps(gsc_optimizer *optimizer, const int64_t *steps, int64_t count,
                                                   gsc_stream stream);
@@ -1440,9 +1442,10 @@ GSC_API gsc_status gsc_context_get_device(const gsc_context *context, int32_t *o
 /** The instruction set (GSC_CPU_*) and thread count in use on the CPU. Either output may be NULL. */
 GSC_API gsc_status gsc_context_get_cpu(const gsc_context *context, int32_t *out_cpu_target, int32_t *out_num_threads);
 /**
- * Bytes that a context and its objects hold now, without scratch of a CUDA device and without threads. What one object
- * holds is the difference that its creation makes; on Vulkan, where objects share buffers of 4 MiB, device memory is
- * that of all buffers that the context holds. On the CPU all memory is host memory. Either output may be NULL.
+ * Bytes that a context and its objects hold now, without threads, and on a CUDA device without scratch and what destroyed
+ * objects have left to the next creation, which frees it. What one object holds is the difference that its creation
+ * makes; on Vulkan, where objects share buffers of 4 MiB, device memory is that of all buffers that the context holds. On
+ * the CPU all memory is host memory. Either output may be NULL.
  */
 GSC_API gsc_status gsc_context_get_memory(const gsc_context *context, int64_t *out_host_bytes,
                                           int64_t *out_device_bytes);

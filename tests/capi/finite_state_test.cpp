@@ -65,9 +65,10 @@ std::vector<float> first_gradients() {
   return result;
 }
 
-/// The weights after an ordinary step, if `late`, one on `first`, and more on gradients of 1.
+/// The weights after an ordinary step, if `late`, one on `first`, and more on gradients of `later`.
 std::vector<double> train(const Context &context, gsc_optimizer_options options, int32_t state, int32_t master,
-                          int32_t dtype, int32_t grad_dtype, const std::vector<float> &first, bool late) {
+                          int32_t dtype, int32_t grad_dtype, const std::vector<float> &first, bool late,
+                          float later = 1.0F) {
   options.state_format = state;
   options.master_format = master;
   const auto count = std::ssize(first);
@@ -83,7 +84,7 @@ std::vector<double> train(const Context &context, gsc_optimizer_options options,
   if (late) step(one);
   // bf16 gradients end below kMost.
   step([&](int64_t i) { return grad_dtype == GSC_BF16 ? std::clamp(first[i], -0x1.fep127F, 0x1.fep127F) : first[i]; });
-  for (int i = 0; i < 8; ++i) step(one);
+  for (int i = 0; i < 8; ++i) step([&](int64_t /*i*/) { return later; });
   return params.values();
 }
 
@@ -176,6 +177,64 @@ TEST_P(FiniteState, AnElementWhoseSquareOverflowsStandsStill) {
       }
       if (state == GSC_STATE_BITS8) continue;  // their means share its scale
       for (const int i : {4, 6, 39, 41}) EXPECT_NEAR(coded[i], full[i], 1e-4) << i;
+    }
+  }
+}
+
+/// Ratios of norms are unbounded where gradients are tiny, and inf times 0 would make NaN of weights without a gradient.
+TEST_P(FiniteState, ATinyGradientLeavesTheOtherWeightsAlone) {
+  const Context context = make_context(1, GetParam());
+  std::vector<float> first(1000, 0.0F);
+  for (const int32_t kind : optimizer_kinds()) {
+    for (const int32_t state : {GSC_STATE_FULL, GSC_STATE_BITS16, GSC_STATE_BITS8}) {
+      for (const double lr : {1e-3, 100.0}) {
+        for (const float tiny : {0x1p-149F, 0x1p-126F}) {
+          SCOPED_TRACE(text("kind ", kind, ", state format ", state, ", lr ", lr, ", gradient ", tiny));
+          gsc_optimizer_options options = optimizer_options(kind);
+          options.lr = lr;
+          options.weight_decay = 0.0;
+          if (kind == GSC_NOVOGRAD) options.eps = 0.0;
+          first[7] = tiny;
+          for (const Weights &w : kWeights) {
+            const std::vector<double> weights =
+                train(context, options, state, w.master, w.dtype, w.grad_dtype, first, false, 0.0F);
+            // fp16 ends at 65504.
+            ASSERT_TRUE(std::isfinite(weights[7]) || w.dtype == GSC_FP16) << "weights of dtype " << w.dtype;
+            for (size_t i = 0; i < weights.size(); ++i) {
+              if (i != 7) ASSERT_EQ(weights[i], 1.0) << i << ", weights of dtype " << w.dtype;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+/// Centered RMSprop divides by the root of a difference of two means: if they were rounded, it would often be 0, and
+/// steps of gradients that hardly change a million times too large.
+TEST_P(FiniteState, ADifferenceOfMeansKeepsItsSize) {
+  const Context context = make_context(1, GetParam());
+  for (const double momentum : {0.0, 0.9}) {
+    for (const int32_t state : {GSC_STATE_BITS16, GSC_STATE_BITS8}) {
+      SCOPED_TRACE(text("momentum ", momentum, ", state format ", state));
+      const auto run = [&](int32_t format) {
+        gsc_optimizer_options options = optimizer_options(GSC_RMSPROP);
+        options.flags |= GSC_OPTIMIZER_CENTERED;
+        options.momentum = momentum;
+        options.state_format = format;
+        Buffer params(GSC_FP32, 256), grads(GSC_FP32, 256);
+        Random random(8);
+        const List p = make_list(context, params), g = make_list(context, grads);
+        const Optimizer optimizer = make_optimizer(context, options, p, g);
+        for (int step = 0; step < 100; ++step) {
+          for (int64_t i = 0; i < 256; ++i) grads.set(i, random.uniform(0.9, 1.1));
+          EXPECT_GSC_OK(gsc_optimizer_step(optimizer, nullptr));
+        }
+        return params.values();
+      };
+      const std::vector<double> full = run(GSC_STATE_FULL), coded = run(state);
+      for (size_t i = 0; i < full.size(); ++i)
+        ASSERT_NEAR(coded[i], full[i], 0.25 * std::fabs(full[i])) << i;  // of 8-bit momentum
     }
   }
 }

@@ -4,6 +4,8 @@
 // wrong alignment of the caller's allocator or in operator new, ends in an error with nothing leaked, and the call can be
 // repeated; and the plan of a list is small. Linked to the static library so that the operator new and malloc of
 // memory_hooks.cpp are the library's too.
+#include <set>
+
 #include "memory_hooks.h"
 #include "tests/support/trainer.h"
 
@@ -262,6 +264,81 @@ TEST(AllocationFailure, LeavesTheListsOfAnOptimizerAsTheyWere) {
     gsc_optimizer_destroy(status == GSC_OK ? optimizer : nullptr);
   }
   EXPECT_GT(failures, 3);
+}
+
+/// Makes a call fail at each of its allocations, which changes nothing, until it succeeds. Returns the number of failures.
+int fail_at_each_allocation(Allocator &allocator, const std::function<gsc_status()> &call,
+                            const std::function<void()> &expect_nothing_changed) {
+  for (int failures = 0;; ++failures) {
+    allocator.fail_at = allocator.calls + failures + 1;
+    const gsc_status status = call();
+    allocator.fail_at = 0;
+    if (status == GSC_OK) return failures;
+    EXPECT_EQ(status, GSC_ERROR_OUT_OF_MEMORY) << gsc_error_get_message();
+    expect_nothing_changed();
+    if (testing::Test::HasFailure()) return failures;
+  }
+}
+
+/// A step that begins to count the steps of each tensor allocates before it checks, and a load before it writes.
+TEST(AllocationFailure, LeavesTheOptimizerAsItWas) {
+  Allocator allocator;
+  const Context context = make_context(allocator.options(1));
+  Trainer trainer(context, {.options = optimizer_options(GSC_ADAMW), .counts = {40, 7}});
+  const Scaler scaler = make_scaler(context, 8.0f);
+  trainer.fill_grads(8.0);
+  ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, trainer, nullptr));
+  const Image saved = saved_image(trainer);
+  const uint8_t present[] = {0, 1};
+  ASSERT_GSC_OK(gsc_tensor_list_set_present(trainer.grad_list(), present, nullptr, 2, nullptr));
+
+  const gsc_report report = report_of(scaler, trainer.grad_list());
+  const auto expect_no_check = [&] {
+    EXPECT_EQ(gsc_scaler_update(scaler, nullptr), GSC_ERROR_BAD_STATE);
+    const gsc_report now = report_of(scaler, trainer.grad_list());
+    EXPECT_EQ(now.grad_norm, report.grad_norm);
+    EXPECT_EQ(saved_image(trainer), saved);
+  };
+  trainer.fill_grads(16.0);
+  const auto step = [&] { return gsc_scaler_step_and_update(scaler, trainer, nullptr); };
+  EXPECT_GT(fail_at_each_allocation(allocator, step, expect_no_check), 0);
+
+  const Image counted = saved_image(trainer);
+  const auto load = [&] { return load_image(trainer, saved); };
+  const auto expect_no_load = [&] { EXPECT_EQ(saved_image(trainer), counted); };
+  EXPECT_GT(fail_at_each_allocation(allocator, load, expect_no_load), 0);
+}
+
+/// The message says how much memory was asked for, and for what if it is much.
+TEST(AllocationFailure, NamesTheSize) {
+  for (const bool is_own : {false, true}) {
+    Allocator allocator;
+    gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+    options.num_threads = 1;
+    const Context context = make_context(is_own ? options : allocator.options(1));
+    Buffer param(GSC_FP32, 1000), grad(GSC_FP32, 1000);
+    const List params = make_list(context, param), grads = make_list(context, grad);
+    std::set<std::string> messages;
+    for (gsc_optimizer *optimizer = nullptr; optimizer == nullptr;) {
+      const auto next = static_cast<int64_t>(messages.size()) + 1;
+      (is_own ? g_new.fail_at : allocator.fail_at) = is_own ? next : allocator.calls + next;
+      g_new.calls = 0;
+      g_new.armed = is_own;
+      gsc_optimizer_create(context, nullptr, params, grads, nullptr, nullptr, 0, &optimizer);
+      g_new.armed = false;
+      g_new.fail_at = allocator.fail_at = 0;
+      if (optimizer == nullptr) messages.insert(text(messages.size(), gsc_error_get_message()));
+      gsc_optimizer_destroy(optimizer);
+    }
+    std::set<std::string> slots;
+    for (const std::string &message : messages) {
+      EXPECT_NE(message.find("bytes of host memory failed"), std::string::npos) << message;
+      for (const char *slot : {"\"exp_avg\"", "\"exp_avg_sq\""}) {
+        if (message.find(text("the state ", slot, ": allocation of ")) != std::string::npos) slots.insert(slot);
+      }
+    }
+    EXPECT_EQ(slots.size(), 2U);
+  }
 }
 
 /// Counts what `work` allocates by any of the three ways.

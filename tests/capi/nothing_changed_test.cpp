@@ -39,8 +39,8 @@ struct Outputs {
   gsc_error error = {};
 };
 
-TrainerSpec spec(int64_t size) {
-  return {.options = optimizer_options(GSC_ADAMW),
+TrainerSpec spec(int64_t size, int32_t kind = GSC_ADAMW) {
+  return {.options = optimizer_options(kind),
           .counts = {5, size},
           .grad_dtypes = {GSC_FP16, GSC_FP32},
           .copy_dtype = GSC_BF16};
@@ -49,7 +49,7 @@ TrainerSpec spec(int64_t size) {
 struct World {
   Context context = make_context();
   Context other = make_context();
-  Trainer main{context, spec(40)}, extra{context, spec(7)}, away{other, spec(9)};
+  Trainer main{context, spec(40)}, extra{context, spec(7, GSC_ADAMW_SCHEDULE_FREE)}, away{other, spec(9)};
   Scaler scaler = make_scaler(context, scaler_options(kScale, 3));
   Scaler rival = make_scaler(context, scaler_options(2.0f, 3));
   Scaler disabled = make_scaler(context, disabled_options());
@@ -153,6 +153,8 @@ const Stage kStages[] = {
     STAGE("another list is half checked, this one checked",
           gsc_scaler_check_range(S, w.extra.grad_list(), 1, 1, nullptr), gsc_scaler_check(S, G, nullptr)),
     STAGE("another list is stepped", gsc_scaler_step(S, w.extra, nullptr)),
+    STAGE("another optimizer evaluates", gsc_optimizer_step(w.extra, nullptr),
+          gsc_optimizer_set_evaluating(w.extra, 1, nullptr)),
     STAGE("a list of another context is half checked", gsc_scaler_check_range(S, w.away.grad_list(), 0, 1, nullptr)),
     STAGE("a list of another context is stepped", gsc_scaler_step(S, w.away, nullptr)),
     STAGE("in a rival's iteration", gsc_scaler_check(w.rival, G, nullptr)),
@@ -279,11 +281,13 @@ const Call kCalls[] = {
     CALL(gsc_scaler_clip_grad_value, S, G, 0.05, nullptr),
     CALL(gsc_scaler_clip_grad_value, S, G, kNan, nullptr),
     CALL(gsc_scaler_step, S, O, nullptr),
+    CALL(gsc_scaler_step, S, w.extra, nullptr),
     CALL(gsc_scaler_step, w.rival, O, nullptr),
     CALL(gsc_scaler_step, w.disabled, O, nullptr),
     CALL(gsc_scaler_should_step_sync, S, G, &OUT.i32[0], nullptr),
     CALL(gsc_scaler_update, S, nullptr),
     CALL(gsc_scaler_step_and_update, S, O, nullptr),
+    CALL(gsc_scaler_step_and_update, S, w.extra, nullptr),
     CALL(gsc_scaler_step_and_update, S, w.away, nullptr),
     CALL(gsc_scaler_step_and_update, w.rival, O, nullptr),
     CALL(gsc_scaler_discard, S, reinterpret_cast<gsc_tensor_list *>(O.get())),
@@ -327,6 +331,7 @@ const Call kCalls[] = {
     CALL(gsc_optimizer_get_evaluating, O, nullptr),
     CALL(gsc_optimizer_set_device_lr, O, 1, w.words, nullptr),
     CALL(gsc_optimizer_step, reinterpret_cast<gsc_optimizer *>(S.get()), nullptr),
+    CALL(gsc_optimizer_step, w.extra, nullptr),
     CALL(gsc_optimizer_step_scaled, nullptr, w.words, w.words + 1, nullptr),
     CALL(gsc_optimizer_step_scaled, O, &kNoFactor, w.words + 1, nullptr),
     CALL(gsc_optimizer_zero_grads, nullptr, nullptr),

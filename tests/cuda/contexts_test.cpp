@@ -244,6 +244,42 @@ TEST(Graphs, DoNotSeeWhatAnUnfinishedCheckCounted) {
   EXPECT_EQ(report_of(training.scaler, grads).nonfinite_count, 0);
 }
 
+/// Memory that a call replaces is kept for the graphs that use it.
+TEST(Graphs, KeepTheMemoryOfTheirOptimizer) {
+  const std::function<void(Training &)> changes[] = {
+      [](Training &t) {
+        const int64_t steps[] = {1, 1, 1};
+        ASSERT_GSC_OK(gsc_optimizer_set_tensor_steps(t.optimizer, steps, 3, nullptr));
+      },
+      [](Training &t) {
+        auto same = with_size<gsc_optimizer_options>();
+        ASSERT_GSC_OK(gsc_optimizer_get_options(t.optimizer, 0, &same));
+        ASSERT_GSC_OK(gsc_optimizer_add_group(t.optimizer, 0, 0, &same, nullptr));
+      }};
+  for (const auto &change : changes) {
+    const Context context = make_cuda_context(0);
+    const auto weights = [&](bool is_changed) {
+      Training training(context, 3, 300);
+      const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
+      for (int i = 1; i < 20; ++i) {  // more than a block computes by itself
+        EXPECT_GSC_OK(gsc_optimizer_add_group(training.optimizer, 0, 0, &options, nullptr));
+      }
+      const DeviceStream stream(0);
+      emulation::begin_capture(stream.get());
+      emulation::keep_work(true);
+      EXPECT_GSC_OK(training.step(stream.get()));
+      const auto graph = emulation::keep_work(false);
+      EXPECT_TRUE(emulation::end_capture(stream.get()));
+      if (is_changed) change(training);
+      const Scaler next = make_scaler(context, 8.0F);  // frees what was released, and takes it
+      for (const auto &work : graph) work();
+      EXPECT_EQ(scale_of(next), 8.0F);
+      return training.p[0].image();
+    };
+    EXPECT_EQ(weights(true), weights(false));
+  }
+}
+
 /// What finalizers released is freed by the next creation, and a large optimizer state at once.
 TEST(ReleasedMemory, IsFreedInTime) {
   const Context context = make_cuda_context(0);
@@ -267,6 +303,32 @@ TEST(ReleasedMemory, IsFreedInTime) {
     EXPECT_EQ(emulation::bytes_in_use() - buffers, scaler);
   }
   EXPECT_LT(emulation::bytes_in_use() - before, int64_t{1} << 20);
+}
+
+/// Also before scratch memory cannot be had.
+TEST(ReleasedMemory, IsFreedWhereMemoryIsOut) {
+  const Context context = make_cuda_context(0);
+  Twin x(GSC_FP32, 1000);
+  const gsc_tensor tensor = x.device_tensor();
+  const auto fill = [&] { return gsc_ops_axpby(context, 1.0, &tensor, 1.0, &tensor, 1, nullptr); };
+  make_scaler(context, 1.0F);  // and destroys it
+  const int64_t before = emulation::bytes_in_use();
+  emulation::fail_always("no call", cudaErrorMemoryAllocation);
+  const char *failed = "";
+  for (int64_t call = 0; failed != nullptr && std::string(failed) != "cudaMallocFromPoolAsync"; ++call) {
+    emulation::fail_call(call);
+    const gsc_status status = fill();
+    failed = emulation::failed_call();
+    const bool is_scratch = failed != nullptr && std::string(failed) == "cudaMallocFromPoolAsync";
+    EXPECT_TRUE(status == GSC_OK || !is_scratch) << gsc_error_get_message();
+  }
+  emulation::fail_call(-1);
+  EXPECT_NE(failed, nullptr);
+  EXPECT_LT(emulation::bytes_in_use(), before);
+  emulation::fail_always("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
+  EXPECT_EQ(fill(), GSC_ERROR_OUT_OF_MEMORY);
+  EXPECT_NE(std::string(gsc_error_get_message()).find("bytes of scratch memory on CUDA device 0"), std::string::npos);
+  emulation::fail_always("", cudaErrorUnknown);
 }
 
 /// Kernels reach it like their own memory, at an address that the driver knows.

@@ -233,11 +233,12 @@ def numbers_of(o, name):
 SQUARES = ("exp_avg_sq", "max_exp_avg_sq", "sum", "square_avg", "acc_delta", "exp_inf", "exp_avg_var")
 
 
-def state_dtype(state_format, name, param_dtype):
-    """Of a slot that the library makes, in GSC_STATE_*."""
-    if state_format == 0 or name in ("z", "ema"):
+def state_dtype(o, name, param_dtype):
+    """Of a slot that the library makes."""
+    is_full = name in ("z", "ema") or o.flags & CENTERED and name in ("square_avg", "grad_avg")
+    if o.state_format == 0 or is_full:
         return FP64 if param_dtype == FP64 else FP32
-    return {1: (codes.BF16, codes.E5M11), 2: (codes.E4M3, codes.E4M4)}[state_format][name in SQUARES]
+    return {1: (codes.BF16, codes.E5M11), 2: (codes.E4M3, codes.E4M4)}[o.state_format][name in SQUARES]
 
 
 def state_rate(o, name, t):
@@ -267,6 +268,11 @@ def lerp(a, b, w):
 def ratio(p, d):
     sums = sum_of_squares(p), sum_of_squares(d)
     return float(np.float64(math.sqrt(sums[0])) / math.sqrt(sums[1])) if sums[0] > 0 and sums[1] > 0 else 1.0
+
+
+def limited(r, lr=1.0):
+    """A ratio, which fp32 holds, and its product with the learning rate too."""
+    return min(r, 2.0 ** 127 / max(lr, 1.0)) if math.isfinite(r) else r
 
 
 def average(o, t, p, a):
@@ -374,7 +380,7 @@ def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
         m = b1 * state[0] + B1 * g
         v = b2 * state[1] + B2 * (g * g)
         direction = lambda m, v: within_range(m * M, np.isfinite(m)) / (np.sqrt(v) * V + eps) + wd * p  # noqa: E731
-        r = further(ratio(p, direction(m, v)), T, off_by)
+        r = further(limited(ratio(p, direction(m, v)), lr), T, off_by)
         return p - (LR * r) * direction(*stored(m, v)), [m, v]
     if o.kind == RMSPROP:
         A = T(1.0 - o.alpha)
@@ -444,7 +450,7 @@ def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
         r = 1.0
         if sums[0] > 0 and sums[1] > 0:
             r = o.trust_coefficient * math.sqrt(sums[0]) / (math.sqrt(sums[1]) + o.eps)
-        a = LR * (d * further(r, T, off_by))
+        a = LR * (d * further(limited(r), T, off_by))
         if not state:
             return p - a, state
         b = momentum * state[0] + a
@@ -454,7 +460,8 @@ def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
     corrects = o.flags & BIAS_CORRECTION
     S = math.sqrt(1.0 - power(o.beta2, t)) if corrects else 1.0
     root = np.sqrt(v[0]) / S + o.eps
-    r, LR = T(1.0 / root if root else 0.0), T(lr / (1.0 - power(o.beta1, t)) if corrects else lr)
+    lr = lr / (1.0 - power(o.beta1, t)) if corrects else lr
+    r, LR = T(limited(1.0 / root if root else 0.0, lr)), T(lr)
     W = T(1.0 - o.dampening)
     if o.flags & DECOUPLED:
         m = b1 * state[0] + W * g

@@ -281,7 +281,7 @@ class World:
         o.groups, o.group_of = [fields(options)], [0] * len(counts)
         names = oracle.state_names(o.groups[0]) + ["ema"] * (options.ema_decay > 0)
         shapes = [([FP64] * len(counts), [numbers] * len(counts)) if numbers else
-                  ([oracle.state_dtype(state_format, name, d) for d in param_dtypes], counts)
+                  ([oracle.state_dtype(o.groups[0], name, d) for d in param_dtypes], counts)
                   for name, numbers in ((name, oracle.numbers_of(o.groups[0], name)) for name in names)]
         if master_format in codes.REMAINDER:
             names.append("remainder")

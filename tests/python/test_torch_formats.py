@@ -44,6 +44,23 @@ def same(left, right):
         assert value.dtype == right[key].dtype and torch.equal(value, right[key]), key
 
 
+@pytest.mark.parametrize("state", STATES[1:])
+def test_centered_rmsprop_keeps_its_means_in_full(state):
+    for options in (dict(), dict(momentum=0.9)):
+        optimizer, params = made(gst.RMSprop, torch.float32, centered=True, state=state, **options)
+        found = tensors(optimizer)
+        assert found[0, "square_avg"].dtype == found[0, "grad_avg"].dtype == torch.float32
+        assert options == {} or found[0, "momentum_buffer"].dtype != torch.float32
+        other, theirs = made(gst.RMSprop, torch.float32, steps=0, centered=True, state=state, **options)
+        with torch.no_grad():
+            for p, q in zip(theirs, params, strict=True):
+                p.copy_(q)
+        other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        step(optimizer, params, [7])
+        step(other, theirs, [7])
+        assert equal(params, theirs)
+
+
 @pytest.mark.parametrize("state, master", [("fp32", None), *FORMATS])
 @pytest.mark.parametrize("kind", KINDS, **ids)
 def test_state_is_small_tensors_and_training_goes_on_from_every_copy(kind, state, master):

@@ -128,12 +128,17 @@ class Page {
     if (o.kind == GSC_LARS && counts) {
       ratio = times(o.trust_coefficient, std::sqrt(params)) / (std::sqrt(directions) + o.eps);
     }
+    ratio = limited(ratio, o.kind == GSC_LAMB ? o.lr : 1);
     if (o.kind != GSC_NOVOGRAD) return;
     n[0] = t == 1 ? directions : times(o.beta2, n[0]) + times(1 - o.beta2, directions);
     const bool corrects = has(GSC_OPTIMIZER_BIAS_CORRECTION);
     if (corrects) lr = o.lr / (1 - power(o.beta1, t));
     const double root = std::sqrt(n[0]) / (corrects ? std::sqrt(1 - power(o.beta2, t)) : 1) + o.eps;
-    ratio = root > 0 ? 1 / root : 0;
+    ratio = limited(root > 0 ? 1 / root : 0, lr);
+  }
+  /// What fp32 holds, and its product with the learning rate too.
+  static double limited(double ratio, double rate) {
+    return std::isfinite(ratio) ? std::min(ratio, 0x1p127 / std::max(rate, 1.0)) : ratio;
   }
 
   void element(T &p, std::array<T, 3> &s, T g) const {

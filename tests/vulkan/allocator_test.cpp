@@ -9,6 +9,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "core/rules/records.h"
 #include "tests/cuda/twin.h"
 #include "tests/vulkan/wrapped.h"
 
@@ -124,7 +125,8 @@ TEST_F(Allocators, OfTheCallerMayFail) {
     allocator.refuse = []() -> int32_t { return VK_ERROR_OUT_OF_DEVICE_MEMORY; };
     EXPECT_GSC_ERROR(create(), GSC_ERROR_OUT_OF_MEMORY, "options.vulkan.allocate", "VK_ERROR_OUT_OF_DEVICE_MEMORY");
     allocator.refuse = []() -> int32_t { throw std::bad_alloc(); };
-    EXPECT_EQ(create(), GSC_ERROR_OUT_OF_MEMORY);
+    EXPECT_GSC_ERROR(create(), GSC_ERROR_OUT_OF_MEMORY, "there is no memory for the state \"exp_avg\": allocating ",
+                     "bytes failed: options.vulkan.allocate threw std::bad_alloc");
     allocator.refuse = []() -> int32_t { throw std::runtime_error("none"); };
     EXPECT_GSC_ERROR(create(), GSC_ERROR_CALLBACK, "options.vulkan.allocate", "threw an exception");
     allocator.refuse = [] { return VK_SUCCESS; };
@@ -295,55 +297,87 @@ TEST_P(Limited, ThreadsMakeAndDestroyAtOnce) {
   EXPECT_EQ(reported(), held());
 }
 
-/// Buffers whose addresses fall and touch: parts that are given back join again, and no further buffer is made. None is
-/// in two buffers.
-TEST_F(Allocators, OfTheCallerMayReturnAddressesInAnyOrder) {
-  constexpr int64_t kMiB = int64_t{1} << 20, kSlot = 4 * kMiB, kSlots = 8;
-  VkBufferCreateInfo whole{};
-  whole.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO;
-  whole.size = static_cast<VkDeviceSize>(kSlots * kSlot);
-  whole.usage =
-      VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
-  const gsc_vulkan_buffer arena = vulkan_device()->make_buffer(whole, true, false);
-  const DeviceBytes memory(2 * kSlot);
-  int64_t next = kSlots;
-  Allocator allocator;
-  allocator.make = [&](const VkBufferCreateInfo &info, bool mapped) {
-    if (static_cast<int64_t>(info.size) > kSlot || next == 0) ADD_FAILURE() << "the arena is full";
-    --next;
-    const gsc_vulkan_buffer made{vulkan_device()->alias(arena, info, next * kSlot), arena.address + next * kSlot,
-                                 mapped ? static_cast<char *>(arena.mapped) + next * kSlot : nullptr, nullptr};
-    return made;
-  };
-  allocator.destroy = [](const gsc_vulkan_buffer &buffer) { vulkan_device()->destroy(buffer); };
-  {
-    const gsc_vulkan_device handles = allocator.with(vulkan_device()->handles());
-    const Context context = make_context(options_of(handles));
-    const auto make = [&](int64_t bytes) {
-      const List params = make_list(context, {GSC_TENSOR_INIT(memory.data(), bytes / 4, GSC_FP32)});
-      const List grads = make_list(context, {GSC_TENSOR_INIT(memory.data() + kSlot, bytes / 4, GSC_FP32)});
-      gsc_optimizer_options options = optimizer_options(GSC_SGD);
-      options.momentum = 0.9;
-      return make_optimizer(context, options, params, grads);
+/// A caller's buffers of 4 MiB whose addresses fall and touch.
+class Touching : public Allocators {
+ protected:
+  void SetUp() override {
+    Allocators::SetUp();
+    if (IsSkipped()) return;
+    VkBufferCreateInfo whole{};
+    whole.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO;
+    whole.size = static_cast<VkDeviceSize>(kSlots * kSlot);
+    whole.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT |
+                  VK_BUFFER_USAGE_TRANSFER_DST_BIT;
+    arena_ = vulkan_device()->make_buffer(whole, true, false);
+    allocator_.make = [this](const VkBufferCreateInfo &info, bool mapped) {
+      if (static_cast<int64_t>(info.size) > kSlot || next_ == 0) ADD_FAILURE() << "the arena is full";
+      --next_;
+      const gsc_vulkan_buffer made{vulkan_device()->alias(arena_, info, next_ * kSlot), arena_.address + next_ * kSlot,
+                                   mapped ? static_cast<char *>(arena_.mapped) + next_ * kSlot : nullptr, nullptr};
+      return made;
     };
-    Optimizer kept[] = {make(3 * kMiB), make(3 * kMiB), make(3 * kMiB / 2)};
-    const int before = allocator.made;
-    for (int i = 0; i < 8; ++i) {
-      { const Optimizer halves[] = {make(kMiB), make(kMiB / 2)}; }
-      make(2 * kMiB);
-    }
-    kept[1].reset();  // from here on both sides of an edge are free
-    const Optimizer across = make(3 * kMiB);
-    gsc_tensor_list *state = nullptr;
-    gsc_tensor of{};
-    ASSERT_GSC_OK(gsc_optimizer_get_state(across, 0, &state, nullptr));
-    ASSERT_GSC_OK(gsc_tensor_list_get_tensor(state, 0, &of));
-    const int64_t at = static_cast<int64_t>(reinterpret_cast<uint64_t>(of.data) - arena.address);
-    EXPECT_EQ(at / kSlot, (at + 3 * kMiB - 1) / kSlot) << "the state is in two buffers";
-    EXPECT_EQ(allocator.made, before);
+    allocator_.destroy = [](const gsc_vulkan_buffer &buffer) { vulkan_device()->destroy(buffer); };
+    handles_ = allocator_.with(vulkan_device()->handles());
+    context_ = make_context(options_of(handles_));
   }
-  EXPECT_EQ(allocator.live, 0);
-  vulkan_device()->destroy(arena);
+  void TearDown() override {
+    if (IsSkipped()) return;
+    context_.reset();
+    EXPECT_EQ(allocator_.live, 0);
+    vulkan_device()->destroy(arena_);
+  }
+  static constexpr int64_t kMiB = int64_t{1} << 20, kSlot = 4 * kMiB, kSlots = 8;
+
+  gsc_vulkan_buffer arena_{};
+  int64_t next_ = kSlots;
+  Allocator allocator_;
+  gsc_vulkan_device handles_{};
+  Context context_;
+};
+
+/// Parts that are given back join again, and no further buffer is made. None is in two buffers.
+TEST_F(Touching, BuffersAreNotJoined) {
+  const DeviceBytes memory(2 * kSlot);
+  const auto make = [&](int64_t bytes) {
+    const List params = make_list(context_, {GSC_TENSOR_INIT(memory.data(), bytes / 4, GSC_FP32)});
+    const List grads = make_list(context_, {GSC_TENSOR_INIT(memory.data() + kSlot, bytes / 4, GSC_FP32)});
+    gsc_optimizer_options options = optimizer_options(GSC_SGD);
+    options.momentum = 0.9;
+    return make_optimizer(context_, options, params, grads);
+  };
+  Optimizer kept[] = {make(3 * kMiB), make(3 * kMiB), make(3 * kMiB / 2)};
+  const int before = allocator_.made;
+  for (int i = 0; i < 8; ++i) {
+    { const Optimizer halves[] = {make(kMiB), make(kMiB / 2)}; }
+    make(2 * kMiB);
+  }
+  kept[1].reset();  // from here on both sides of an edge are free
+  const Optimizer across = make(3 * kMiB);
+  gsc_tensor_list *state = nullptr;
+  gsc_tensor of{};
+  ASSERT_GSC_OK(gsc_optimizer_get_state(across, 0, &state, nullptr));
+  ASSERT_GSC_OK(gsc_tensor_list_get_tensor(state, 0, &of));
+  const int64_t at = static_cast<int64_t>(reinterpret_cast<uint64_t>(of.data) - arena_.address);
+  EXPECT_EQ(at / kSlot, (at + 3 * kMiB - 1) / kSlot) << "the state is in two buffers";
+  EXPECT_EQ(allocator_.made, before);
+}
+
+/// The last part of a full buffer is given back while the buffer above it is empty, which stays of use.
+TEST_F(Touching, FullBuffersAreNotJoined) {
+  constexpr int64_t kRecord = (int64_t{sizeof(gsc::ScalerRecord)} + 255) / 256 * 256;
+  const auto fill = [&](int64_t bytes) {  // by a scaler's record and its history
+    gsc_scaler_options options = scaler_options(1024.0F);
+    options.history_capacity = static_cast<int32_t>((bytes - kRecord) / int64_t{sizeof(gsc_history_entry)});
+    return make_scaler(context_, options);
+  };
+  const Scaler rest = fill(kSlot - 65536);  // beside what the context holds from the start
+  const int at_first = allocator_.made;
+  Scaler upper = fill(kSlot), lower = fill(kSlot);
+  ASSERT_EQ(allocator_.made, at_first + 2);
+  upper.reset();
+  lower.reset();
+  const Scaler next = fill(kSlot);
+  EXPECT_EQ(allocator_.made, at_first + 2) << "the empty buffer is taken";
 }
 
 }  // namespace

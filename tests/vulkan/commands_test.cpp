@@ -73,6 +73,25 @@ TEST_F(Commands, RecordedOnceAndSubmittedEveryFrame) {
   EXPECT_EQ(skipped_steps(steps.device->optimizer), 2);
 }
 
+/// Memory that later calls replace is kept for what was recorded before.
+TEST_F(Commands, RecordedBeforeTheOptimizerGrows) {
+  Steps steps(*contexts_);
+  const VkCommandBuffer frame = record([&](VkCommandBuffer c) { EXPECT_GSC_OK(steps.device->step(c)); });
+  auto same = with_size<gsc_optimizer_options>();
+  const int64_t none[4] = {0, 0, 0, 0};
+  for (const auto *side : {steps.host.get(), steps.device.get()}) {
+    ASSERT_GSC_OK(gsc_optimizer_get_options(side->optimizer, 0, &same));
+    ASSERT_GSC_OK(gsc_optimizer_add_group(side->optimizer, 0, 1, &same, nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_set_tensor_steps(side->optimizer, none, 4, nullptr));
+  }
+  std::vector<Scaler> others;  // take what has been released
+  for (int i = 0; i < 20; ++i) others.push_back(make_scaler(contexts_->device, 8.0F));
+  ASSERT_GSC_OK(steps.host->step());
+  device_->submit({frame});
+  steps.expect_same();
+  for (const Scaler &scaler : others) EXPECT_EQ(scale_of(scaler), 8.0F);
+}
+
 /// Three frames are recorded and then submitted at once. Each has separate gradients and another learning rate.
 TEST_F(Commands, SeveralFramesAreInFlight) {
   Steps steps(*contexts_, GSC_ADAMW);

@@ -49,14 +49,16 @@ def state_array(address: int, count: int, code: int, scales: int | None = None) 
     return array
 
 
-def codes_of(kind: int, state: str, master: str | None) -> dict[str, int]:
-    """The slots that state of this format may have, and the library's dtype of each."""
-    return {slot: code for slot, (code, _) in _slots_of(kind, state, master).items()}
+def codes_of(kind: int, state: str, master: str | None, centered: bool = False) -> dict[str, int]:
+    """The slots that state of this format may have, and the library's dtype of each; if `centered`, those of centered
+    RMSprop, which keeps its two means in float32."""
+    found = {**_slots_of(kind, state, master, True), **_slots_of(kind, state, master, centered)}
+    return {slot: code for slot, (code, _) in found.items()}
 
 
 def numbers_of(kind: int) -> dict[str, int]:
     """The slots that have numbers per tensor, in float64, and how many."""
-    return {slot: count for slot, (_, count) in _slots_of(kind, "fp32", None).items() if count != _PROBE}
+    return {slot: count for slot, (_, count) in _slots_of(kind, "fp32", None, True).items() if count != _PROBE}
 
 
 #: Elements of the tensor that _slots_of asks with.
@@ -64,13 +66,13 @@ _PROBE = 7
 
 
 @functools.cache
-def _slots_of(kind: int, state: str, master: str | None) -> dict[str, tuple[int, int]]:
+def _slots_of(kind: int, state: str, master: str | None, centered: bool) -> dict[str, tuple[int, int]]:
     options = native.OptimizerOptions(kind)
     options.state_format, options.master_format = hyper.STATE[state], hyper.MASTER[master]
     if "momentum_buffer" in SLOTS[kind]:
         options.momentum = 0.5
-    options.flags = sum(flag for slot, flag in (("max_exp_avg_sq", native.OPTIMIZER_AMSGRAD),
-                                                ("grad_avg", native.OPTIMIZER_CENTERED)) if slot in SLOTS[kind])
+    flags = {"max_exp_avg_sq": native.OPTIMIZER_AMSGRAD, "grad_avg": native.OPTIMIZER_CENTERED if centered else 0}
+    options.flags = sum(flag for slot, flag in flags.items() if slot in SLOTS[kind])
     memory = (ctypes.c_uint16 * (2 * _PROBE))()
     context, lists = default_context("cpu")._handle, []
     for element in range(2):
@@ -90,6 +92,7 @@ def held_code(kind: int, slot: str, dtype: str, has_scales: bool) -> int | None:
         return {"int8": native.INT8, "int16": native.INT16}.get(dtype)
     if has_scales:
         state = {"uint8": "8bit", "int16": "16bit"}.get(dtype)
-        return None if state is None else codes_of(kind, state, None)[slot]
+        code = None if state is None else codes_of(kind, state, None)[slot]
+        return code if code in GROUPED else None
     # Bits of bfloat16 are uint16 in NumPy.
     return {"bfloat16": native.BF16, "uint16": native.BF16, "float32": native.FP32}.get(dtype)

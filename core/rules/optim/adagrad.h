@@ -41,11 +41,10 @@ struct Adagrad {
 };
 
 struct RmspropRule {
-  static constexpr Kind kKind = {
-      GSC_RMSPROP,
-      "RMSprop",
-      {.lr = 1e-2, .eps = 1e-8, .alpha = 0.99},
-      {{"square_avg", Slot::kSecondMoment}, {"momentum_buffer", Slot::kMoment}, {"grad_avg", Slot::kMoment}}};
+  static constexpr Kind kKind = {GSC_RMSPROP,
+                                 "RMSprop",
+                                 {.lr = 1e-2, .eps = 1e-8, .alpha = 0.99},
+                                 {{"square_avg", Slot::kSecondMoment}, {"momentum_buffer", Slot::kMoment}}};
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t /*step*/) {
     Coefficients<double> c = common_coefficients(h, lr, maximize);
@@ -70,7 +69,8 @@ struct Rmsprop : RmspropRule {
   }
 };
 
-/// The root of the mean of squares less the square of the mean.
+/// The root of the mean of squares less the square of the mean. Both means are kept in full: rounded, their difference
+/// would often be 0 or below, and the step without bound.
 template <typename T>
 GSC_HD T deviation_of(T &mean, T square, T g, const Coefficients<T> &c) {
   mean = interpolate(mean, g, c.one_minus_beta2);
@@ -80,10 +80,8 @@ GSC_HD T deviation_of(T &mean, T square, T g, const Coefficients<T> &c) {
 }
 
 struct RmspropCentered : RmspropRule {
-  static constexpr Kind kKind = {GSC_RMSPROP,
-                                 "RMSprop",
-                                 RmspropRule::kKind.defaults,
-                                 {{"square_avg", Slot::kSecondMoment}, {"grad_avg", Slot::kMoment}}};
+  static constexpr Kind kKind = {
+      GSC_RMSPROP, "RMSprop", RmspropRule::kKind.defaults, {{"square_avg", Slot::kFull}, {"grad_avg", Slot::kFull}}};
   static constexpr int kStates = 2;
   static constexpr uint32_t kFlag = GSC_OPTIMIZER_CENTERED;
 
@@ -103,6 +101,12 @@ struct RmspropCentered : RmspropRule {
 
 template <bool Centered>
 struct RmspropMomentum : RmspropRule {
+  static constexpr Kind kKind = {GSC_RMSPROP,
+                                 "RMSprop",
+                                 RmspropRule::kKind.defaults,
+                                 {{"square_avg", Centered ? Slot::kFull : Slot::kSecondMoment},
+                                  {"momentum_buffer", Slot::kMoment},
+                                  {"grad_avg", Slot::kFull}}};
   static constexpr int kStates = Centered ? 3 : 2;
   static constexpr bool kNeedsMomentum = true;
   static constexpr uint32_t kFlag = Centered ? GSC_OPTIMIZER_CENTERED : 0;

@@ -13,7 +13,7 @@ namespace gsc {
 enum class Slot : uint8_t {
   kMoment,        ///< a mean of gradients, of either sign
   kSecondMoment,  ///< a mean or sum of squares, or another measure of magnitude, >= 0
-  kWeight,        ///< weights or their average, which are not stored in fewer bits
+  kFull,          ///< not stored in fewer bits: weights, their average, and means whose difference a formula takes
   kNumber,        ///< one fp64 number per tensor
   kAverage,       ///< an Average per tensor: two fp64 numbers
 };

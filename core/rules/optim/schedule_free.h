@@ -54,7 +54,7 @@ struct ScheduleFreeAdamW : ScheduleFree {
       GSC_ADAMW_SCHEDULE_FREE,
       "AdamWScheduleFree",
       {.lr = 2.5e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_lr_power = 2.0},
-      {{"z", Slot::kWeight}, {"exp_avg_sq", Slot::kSecondMoment}, {"average", Slot::kAverage}}};
+      {{"z", Slot::kFull}, {"exp_avg_sq", Slot::kSecondMoment}, {"average", Slot::kAverage}}};
   static constexpr int kStates = 2;
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double /*lr*/, bool maximize, int64_t step,
@@ -81,7 +81,7 @@ struct ScheduleFreeSgd : ScheduleFree {
   static constexpr Kind kKind = {GSC_SGD_SCHEDULE_FREE,
                                  "SGDScheduleFree",
                                  {.lr = 1.0, .momentum = 0.9, .weight_lr_power = 2.0},
-                                 {{"z", Slot::kWeight}, {"average", Slot::kAverage}}};
+                                 {{"z", Slot::kFull}, {"average", Slot::kAverage}}};
   static constexpr int kStates = 1;
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double /*lr*/, bool maximize, int64_t step,

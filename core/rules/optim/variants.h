@@ -40,13 +40,16 @@ GSC_HD Coefficients<double> make_coefficients(Variant variant, const Hyper &h, d
 }
 
 /// A tensor's factor from its sums of squares, for a formula that needs norms. `number`: of the slot with one per tensor.
+/// Of norms close to 0 it is limited, also times the learning rate, to what fp32 holds: inf times an element of 0 is NaN.
 GSC_HD double make_ratio(Variant variant, double param_sum_sq, double direction_sum_sq, const Coefficients<double> &c,
                          double *number) {
-  return with_variant(variant, [&](auto formula) {
+  const double ratio = with_variant(variant, [&](auto formula) {
     using F = decltype(formula);
     if constexpr (kNeedsNorms<F>) return F::ratio(param_sum_sq, direction_sum_sq, c, number);
     return 1.0;
   });
+  const double most = 0x1p127 / (c.lr > 1.0 ? c.lr : 1.0);
+  return ratio > most && is_finite(ratio) ? most : ratio;
 }
 
 }  // namespace gsc

@@ -73,10 +73,10 @@ def is_ungrouped(p: Any) -> bool:
     return not groups_axis(tuple(p.shape))
 
 
-def codes_for(p: Any, kind: int, state: str, master: str | None) -> dict[str, int]:
-    """The library's dtype of each slot of a parameter. Where shards may cut groups, slots that have scales are float32:
-    so every number of ranks has the same state, and one process too."""
-    codes = codes_of(kind, state, master)
+def codes_for(p: Any, kind: int, state: str, master: str | None, centered: bool = False) -> dict[str, int]:
+    """The library's dtype of each slot of a parameter, as codes_of. Where shards may cut groups, slots that have scales
+    are float32: so every number of ranks has the same state, and one process too."""
+    codes = codes_of(kind, state, master, centered)
     if not is_ungrouped(p):
         return codes
     return {slot: int(native.FP32) if code in GROUPED else code for slot, code in codes.items()}

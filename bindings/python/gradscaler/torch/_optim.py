@@ -282,7 +282,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     def _fit(self, entry: dict[str, Any], p: Any, group: dict[str, Any], label: str) -> None:
         state, master = format_of(group, p, label)
-        fit(entry, p, self._KIND, codes_for(p, self._KIND, state, master), label, self._master_weights)
+        codes = codes_for(p, self._KIND, state, master, bool(group.get("centered")))
+        fit(entry, p, self._KIND, codes, label, self._master_weights)
         if not group.get("ema_decay"):
             entry.pop(EMA, None)
 

@@ -162,7 +162,7 @@ class Settlement:
         if kind in (native.ADAM, native.ADAMW):
             flags &= ~native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY
         state, master_format = format_of(group, p, label)
-        codes = {**codes_for(p, kind, state, master_format), EMA: native.FP32}
+        codes = {**codes_for(p, kind, state, master_format, bool(group.get("centered"))), EMA: native.FP32}
         slots = tuple(slot for slot in SLOTS[kind] if hyper.has_slot(kind, slot, group.get("momentum", 0), flags))
         slots += (EMA,) * bool(group.get("ema_decay")) + (REMAINDER,) * (REMAINDER in codes)
         if len(slots) > MOST_SLOTS:
