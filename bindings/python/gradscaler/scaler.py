@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any, TypeVar, overload
 
@@ -148,12 +149,15 @@ class GradScaler(Closeable):
     def clip_grad_norm_(self, optimizer: Gradients, max_norm: float, norm_type: float = 2.0) -> None:
         """Limits the norm of all unscaled gradients of `optimizer` together to `max_norm` (>= 0).
 
-        The step clips in its own pass; gradients that are already unscaled are clipped now. The report has the norm.
-        `norm_type` is 2 or inf. Raises InvalidArgumentError and ValueError for other values.
+        The step clips in its own pass; gradients that are already unscaled are clipped now. The report has the norm,
+        for which alone `max_norm` may be inf. `norm_type` is 2 or inf. Raises InvalidArgumentError and ValueError for
+        other values.
         """
         grads = self._grads(optimizer)
-        self._handle.clip_grad_norm(grads._handle, real("max_norm", max_norm), norm_code(norm_type),
-                                    self._on(optimizer))
+        limit = real("max_norm", max_norm)
+        # The library's limit is finite. No norm is above the largest.
+        self._handle.clip_grad_norm(grads._handle, sys.float_info.max if limit == math.inf else limit,
+                                    norm_code(norm_type), self._on(optimizer))
         grads._mark_written()
 
     def clip_grad_value_(self, optimizer: Gradients, clip_value: float) -> None:
