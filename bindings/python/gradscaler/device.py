@@ -115,6 +115,7 @@ class Context(Closeable):
 
     def _prepare(self, options: Any) -> None:
         """For subclasses: the last word on the options."""
+        options.warn()
 
     @property
     def threads(self) -> int:
