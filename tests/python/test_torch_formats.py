@@ -34,8 +34,9 @@ def step(optimizer, params, seeds):
 
 
 def tensors(optimizer):
-    return {(key, name): value for key, entry in optimizer.state_dict()["state"].items()
-            for name, value in entry.items() if value is not None}
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    return {(key, name): value for key, p in enumerate(params) for name, value in optimizer.state.get(p, {}).items()
+            if value is not None}
 
 
 def same(left, right):
@@ -262,13 +263,101 @@ def test_only_state_that_every_number_of_ranks_can_have_is_in_codes_with_scales(
         if shape == (64,) and "exp_avg_scale" in scales:
             saved = optimizer.state_dict()
             exact = saved["state"][0]["exp_avg"].clone()
-            other, _ = made(kind, shapes=((2, 32), (4, 32)), state=state)
+            other, others = made(kind, shapes=((2, 32), (4, 32)), state=state)
             for name in ("exp_avg", "exp_avg_scale"):
-                saved["state"][0][name] = other.state_dict()["state"][0][name].flatten()
+                saved["state"][0][name] = other.state[others[0]][name].flatten()
             optimizer.load_state_dict(saved)
             found = optimizer.state[params[0]]
             assert found["exp_avg"].dtype == torch.float32 and "exp_avg_scale" not in found
             assert 0 < (found["exp_avg"] - exact).abs().max() < 0.5
+
+
+@pytest.mark.parametrize("kind", [gst.AdamW, gst.Adagrad, gst.SGD], **ids)
+@pytest.mark.parametrize("saved_as", FORMATS, ids=str)
+@pytest.mark.filterwarnings("ignore")
+def test_what_copies_tensors_by_name_does_not_take_codes_for_numbers(kind, saved_as, tmp_path):
+    """torch.distributed.checkpoint and torch.optim, into every other format."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
+
+    def build(state, master, seeds=()):
+        model = torch.nn.Linear(64, 8).bfloat16()
+        options = {"momentum": 0.9} if kind is gst.SGD else {}
+        optimizer = kind(model.parameters(), lr=0.01, state=state, master=master, **options)
+        step(optimizer, list(model.parameters()), seeds)
+        optimizer.zero_grad()
+        return model, optimizer
+
+    model, optimizer = build(*saved_as, seeds=range(2))
+    dcp.save({"optimizer": get_optimizer_state_dict(model, optimizer)}, checkpoint_id=tmp_path)
+    exact, refusals = optimizer.fp32_state_dict()["state"], 0
+    for wanted in [("fp32", None), *FORMATS]:
+        other_model, other = build(*wanted)
+        other_model.load_state_dict(model.state_dict())
+        found = {"optimizer": get_optimizer_state_dict(other_model, other)}
+        try:
+            dcp.load(found, checkpoint_id=tmp_path)
+            set_optimizer_state_dict(other_model, other, found["optimizer"])
+        except CheckpointException as error:
+            # Keys that the checkpoint does not have.
+            assert "Missing key in checkpoint" in str(error) and wanted != saved_as
+            continue
+        except ValueError as error:
+            assert re.search(r"torch.distributed.checkpoint copies numbers and converts no formats\. Load it into an"
+                             r" optimizer with .*, whose state_dict\(\) load_state_dict\(\) converts", str(error))
+            refusals += 1
+            continue
+        held = other.fp32_state_dict()["state"]
+        for key, entry in exact.items():
+            for name in set(entry) & set(held[key]) - {"step"}:
+                assert torch.allclose(held[key][name].float(), entry[name].float(), rtol=1e-6), (wanted, name)
+    has_codes = any(name.endswith("_scale") for _, name in tensors(optimizer))
+    assert refusals or not has_codes
+    theirs = getattr(torch.optim, kind.__name__)(model.parameters(), lr=0.01, **({"momentum": 0.9} if kind is gst.SGD
+                                                                                else {}))
+    theirs.load_state_dict(optimizer.state_dict())
+    set_grads(list(model.parameters()), 7)
+    if has_codes:
+        with pytest.raises(AttributeError, match="'str' object"):
+            theirs.step()
+    # What is meant for it.
+    theirs.load_state_dict(optimizer.fp32_state_dict())
+    theirs.step()
+
+
+@pytest.mark.parametrize("state, master", FORMATS)
+def test_a_state_dict_has_the_format_that_its_group_has_now(state, master):
+    """Also if it was set after the last step, or before the first."""
+    for seeds in ([], [0, 1]):
+        optimizer, params = made(steps=0)
+        step(optimizer, params, seeds)
+        optimizer.param_groups[0].update(state=state, master=master)
+        found = [optimizer.state_dict()]
+        step(optimizer, params, [2] if not seeds else [])
+        made_so, others = made(steps=0, state=state, master=master)
+        made_so.load_state_dict(optimizer.state_dict())
+        found += [optimizer.state_dict(), made_so.state_dict()]
+        for saved in found:
+            assert ("ungrouped" in saved["param_groups"][0]) == (state != "fp32")
+            loaded, _ = made(steps=0, state=state, master=master)
+            loaded.load_state_dict(copy.deepcopy(saved))
+            same(tensors(loaded), tensors(made_so) if saved is not found[0] or seeds else {})
+        # And back.
+        made_so.param_groups[0].update(state="fp32", master=None)
+        saved = made_so.state_dict()
+        assert "ungrouped" not in saved["param_groups"][0]
+        assert {name for entry in saved["state"].values() for name in entry} == {"step", "exp_avg", "exp_avg_sq"}
+
+
+def test_numbers_and_codes_of_one_slot_are_refused():
+    optimizer, _ = made(shapes=((2, 32),), state="8bit")
+    saved = optimizer.state_dict()
+    assert set(saved["state"][0]) == {"step", *(slot + suffix for slot in ("exp_avg", "exp_avg_sq")
+                                                for suffix in ("", "_codes", "_scale"))}
+    saved["state"][0]["exp_avg"] = torch.zeros(2, 32)
+    with pytest.raises(ValueError, match=r"'exp_avg'\] are numbers, and 'exp_avg_codes' is there too"):
+        optimizer.load_state_dict(saved)
 
 
 def test_bits_do_not_depend_on_which_parameters_step_together():

@@ -39,7 +39,7 @@ def _warn(message: str) -> None:
     if "too small to divide by" not in message:
         return
     for word, ours in (("gsc_scaler_set_scale", "update(new_scale) sets one"), ("options.min_scale", "min_scale="),
-                       ("tensor ", "gradient ")):
+                       ("NaN in tensor ", "NaN in gradient ")):
         message = message.replace(word, ours)
     # The line that has called this package.
     level, frame = 1, sys._getframe()

@@ -3,7 +3,8 @@
 
 A slot in codes has two tensors: `exp_avg` in the parameter's shape and order, and `exp_avg_scale` with a byte for each
 32 elements in the order of memory. Codes that PyTorch has no dtype for are integers. Of a DTensor each rank has the
-codes and scales of its shard.
+codes and scales of its shard. In a state dict codes are called `exp_avg_codes`, and `exp_avg` is a sentence: whatever
+copies tensors by name, as torch.distributed.checkpoint and torch.optim do, must not take codes for numbers.
 """
 
 from __future__ import annotations
@@ -45,6 +46,11 @@ FORMAT_KEYS = ("state", "master", "ema_decay", "ema_warmup", "ungrouped")
 #: What a group with state in codes says of parameters that have float32 state all the same: see codes_for. It lets
 #: torch.distributed.checkpoint refuse a checkpoint that has codes of these, whose numbers it would copy.
 UNGROUPED = {"ungrouped": "fp32"}
+#: Of these, what decides the format, and its defaults.
+PLAIN = {"state": "fp32", "master": None}
+#: What codes are called in a state dict, after the name of their slot.
+CODED = "_codes"
+_SENTENCE = "in codes of state={!r}, which {!r} has"
 #: Dtypes that have masters.
 NARROW = (torch.float16, torch.bfloat16)
 #: The library's codes of PyTorch's dtypes.
@@ -54,8 +60,9 @@ _DTYPES = {code: getattr(torch, name) for code, name in {**DTYPE_NAMES, **STORED
 _NUMBERS = {"average": 2}
 
 
-def format_of(group: Mapping[str, Any], p: Any, label: str) -> tuple[str, str | None]:
-    """`state` and `master` of a param group; ValueError naming both and the parameter if it cannot have them."""
+def format_of(group: Mapping[str, Any], p: Any, label: str, has_master: bool = False) -> tuple[str, str | None]:
+    """`state` and `master` of a param group; ValueError naming both and the parameter if it cannot have them, as with a
+    master of another kind (`has_master`)."""
     state, master = group.get("state", "fp32"), group.get("master")
     hyper.format_code("state", state, hyper.STATE)
     hyper.format_code("master", master, hyper.MASTER)
@@ -65,6 +72,9 @@ def format_of(group: Mapping[str, Any], p: Any, label: str) -> tuple[str, str | 
     if master is not None and p.dtype not in NARROW:
         raise ValueError(f"master is {master!r}, but {label} is {str(p.dtype).rpartition('.')[2]}; it must be float16"
                          " or bfloat16: put it into a param group with master=None")
+    if master is not None and has_master:
+        raise ValueError(f"master is {master!r} in the group of {label}, and master_weights is True; a parameter has one"
+                         " kind of master")
     return state, master
 
 
@@ -291,6 +301,49 @@ def _first_of_shard(p: Any) -> int:
 
 
 # State dicts.
+
+
+def told(entry: dict[str, Any]) -> dict[str, Any]:
+    """State of a parameter as a state dict has it."""
+    found: dict[str, Any] = {}
+    for name, value in entry.items():
+        if name + SCALE in entry:
+            found[name + CODED] = value
+            value = _SENTENCE.format("8bit" if value.dtype == torch.uint8 else "16bit", name + CODED)
+        found[name] = value
+    return found
+
+
+def untold(kind: int, saved: Mapping[str, Any], label: str) -> dict[str, Any]:
+    """The inverse of :func:`told`. ValueError if something else than this package has mixed two formats."""
+    slots = SLOTS[kind]
+    for slot in slots:
+        if isinstance(saved.get(slot), str) and slot + CODED not in saved:
+            raise ValueError(f"{label}[{slot!r}] is {saved[slot]}: torch.distributed.checkpoint copies numbers and"
+                             " converts no formats. Load it into an optimizer with the `state` and `master` that were"
+                             " saved, whose state_dict() load_state_dict() converts, or save fp32_state_dict()")
+        if slot + CODED in saved and not isinstance(saved.get(slot, ""), str):
+            raise ValueError(f"{label}[{slot!r}] are numbers, and {slot + CODED!r} is there too; leave out one of them")
+    names = {slot + CODED: slot for slot in slots}
+    found = {name: value for name, value in saved.items() if name + CODED not in saved or name not in slots}
+    return {names.get(name, name): value for name, value in found.items()}
+
+
+def require_as_told(kind: int, group: Mapping[str, Any], saved: Mapping[str, Any], label: str) -> None:
+    """ValueError if integers in the state of a parameter are not of the formats that its param group was saved with:
+    torch.distributed.checkpoint has copied them into those of another format."""
+    state, master = group.get("state", "fp32"), group.get("master")
+    if state not in hyper.STATE or master not in hyper.MASTER:
+        return
+    codes = codes_of(kind, state, master)
+    for slot in (*SLOTS[kind], REMAINDER):
+        value = saved.get(slot)
+        if slot in codes and isinstance(value, torch.Tensor) and (slot == REMAINDER or slot + SCALE in saved) and (
+                _held_code(saved, slot, kind) != codes[slot]):
+            raise ValueError(f"{label}[{slot!r}] is {str(value.dtype).rpartition('.')[2]}, which is no format of"
+                             f" state={state!r}, master={master!r} that its param group was saved with:"
+                             " torch.distributed.checkpoint copies numbers and converts no formats. Load it into an"
+                             " optimizer with these, whose state_dict() load_state_dict() converts")
 
 
 def require_loadable(kind: int, p: Any, saved: Mapping[str, Any], label: str) -> None:

@@ -23,10 +23,24 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .. import hyper, torch_memory
 from .._native import flag, integer, native, real
-from ..formats import EMA, codes_of
+from ..formats import EMA, REMAINDER, SCALE, codes_of
 from ..messages import unexpected
 from ._check import Check, StepReport, clip_factor, is_lost, product
-from ._formats import CODES, FORMAT_KEYS, MASTER, UNGROUPED, codes_for, fit, format_of, loaded, require_loadable
+from ._formats import (
+    CODES,
+    FORMAT_KEYS,
+    MASTER,
+    PLAIN,
+    UNGROUPED,
+    codes_for,
+    fit,
+    format_of,
+    loaded,
+    require_as_told,
+    require_loadable,
+    told,
+    untold,
+)
 from ._held import hold, is_alone, is_counted, is_direct, is_state_held
 from ._plan import NOT_ALWAYS, NUMBERS, Plan
 from ._seen import Seen, in_order
@@ -226,6 +240,25 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         super().__setstate__(state)
         self._step_supports_amp_scaling = self.defaults.get("fused") is not False
 
+    def state_dict(self) -> dict[str, Any]:
+        """As PyTorch's. State in codes has other names than numbers have: ``exp_avg_codes`` and ``exp_avg_scale``."""
+        found = super().state_dict()
+        state = found["state"]
+        for number, (own, group) in enumerate(zip(self.param_groups, found["param_groups"], strict=True)):
+            group.pop("ungrouped", None)
+            if group.get("state", "fp32") != "fp32":
+                group.update(UNGROUPED)
+            has_format = any(group.get(key, plain) != plain for key, plain in PLAIN.items())
+            for position, (p, key) in enumerate(zip(own["params"], group["params"], strict=True)):
+                entry = state.get(key)
+                if entry and (has_format or any(name == REMAINDER or name.endswith(SCALE) for name in entry)):
+                    # The format of the group may have been set since the last step.
+                    entry, label = dict(entry), label_of(own, number, position)
+                    fit(entry, p, self._KIND, codes_for(p, self._KIND, *format_of(own, p, label)), label,
+                        self._master_weights)
+                    state[key] = told(entry)
+        return found  # type: ignore[no-any-return]
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads `state_dict`, of :meth:`state_dict` here or of the optimizer of this name in ``torch.optim``, or in
         FlashOptim, after the model's weights.
@@ -234,9 +267,13 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         are dropped where there are none. ValueError, before anything changes, for state of other shapes.
         """
 
-        def take(_: Any, found: dict[str, Any]) -> None:
+        def take(_: Any, found: dict[str, Any]) -> dict[str, Any]:
+            state = {key: untold(self._KIND, entry, f"state_dict['state'][{key!r}]") if isinstance(entry, dict) else
+                     entry for key, entry in found["state"].items()}
+            found = {**found, "state": state}
             self._require_loadable(found)
             self._loading = found
+            return found
 
         # After the hooks of users, which may give another one.
         handle = self.register_load_state_dict_pre_hook(take)
@@ -262,8 +299,10 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             for name in hyper.FLAGS:
                 if group.get(name) and name not in self.defaults and name not in FORMAT_KEYS:
                     raise ValueError(f"{label} has {name}={group[name]}, which {type(self).__name__} does not take")
+            for key in group["params"]:
+                require_as_told(self._KIND, group, state_dict["state"].get(key, {}), f"state_dict['state'][{key!r}]")
         for p, key in self._pairs(state_dict):
-            require_loadable(self._KIND, p, state_dict["state"].get(key, {}), f"state_dict['state'][{key}]")
+            require_loadable(self._KIND, p, state_dict["state"].get(key, {}), f"state_dict['state'][{key!r}]")
 
     def _loaded(self, state_dict: dict[str, Any]) -> Any:
         pairs = self._pairs(state_dict)
@@ -276,7 +315,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         for p, key in pairs:
             if key in state_dict["state"]:
                 entries[p] = loaded(self._KIND, p, state_dict["state"][key], widths.get(key),
-                                    f"state_dict['state'][{key}]")
+                                    f"state_dict['state'][{key!r}]")
                 self._fit(entries[p], p, *labels[p])
         return entries
 
@@ -290,7 +329,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
     def fp32_state_dict(self) -> dict[str, Any]:
         """:meth:`state_dict` with all state in float32, and split masters as ``master_param``: what every format here,
         every number of ranks and the optimizer of this name in ``torch.optim`` load."""
-        found = self.state_dict()
+        found = super().state_dict()
         codes = codes_of(self._KIND, "fp32", None)
         for p, key in self._pairs(found):
             if key in found["state"]:
@@ -314,8 +353,6 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             try:
                 for key, value in self._formats.items():
                     param_group.setdefault(key, value)
-                if param_group.get("state", "fp32") != "fp32":
-                    param_group.update(UNGROUPED)
                 super().add_param_group(param_group)
                 require_options(param_group, f"param_groups[{number}]")
                 first: dict[Any, str] = {}
@@ -338,10 +375,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
                             " For others use torch.optim with gradscaler.torch.GradScaler")
         if is_flattened(p):
             self._flattened = label
-        _, master = format_of(group, p, label)
-        if master is not None and self._master_weights:
-            raise ValueError(f"master is {master!r} in the group of {label}, and master_weights is True; a"
-                             " parameter has one kind of master")
+        format_of(group, p, label, self._master_weights)
 
     # The step.
 
@@ -469,7 +503,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         Returns whether `tell` was called with the parameters that a step writes, which is cheapest here.
         """
         groups = self.param_groups
-        structure = [(len(group["params"]), group.get("state"), group.get("master"),
+        # A key that is new may be one that is refused.
+        structure = [(len(group), len(group["params"]), group.get("state"), group.get("master"),
                       *(bool(group.get(key)) for key in _STRUCTURE)) for group in groups]
         if self._process != (os.getpid(), torch.get_num_threads()):
             # Those of a process that forked would wait for threads that are not here.

@@ -17,7 +17,7 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .. import hyper
 from .._enums import SLOTS
-from .._native import native
+from .._native import flag, native, real
 from ..arrays import as_tensor
 from ..formats import EMA, REMAINDER, SCALE, numbers_of
 from ._formats import (
@@ -74,7 +74,17 @@ def labelled(groups: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, dict[str, 
             yield p, group, label_of(group, number, position)
 
 
+#: Options of an optimizer, which a group would have in vain.
+_OF_ALL = ("max_grad_norm", "master_weights", "seed")
+
+
 def require_options(group: Mapping[str, Any], label: str) -> None:
+    for key in _OF_ALL:
+        if key in group:
+            raise ValueError(f"{label} has {key!r}, which is one for all groups; pass it to the optimizer")
+    if not 0.0 <= real(f"{label}['ema_decay']", group.get("ema_decay", 0.0)) < 1.0:
+        raise ValueError(f"{label}['ema_decay'] is {group['ema_decay']}; it must be in [0, 1)")
+    flag(f"{label}['ema_warmup']", group.get("ema_warmup", False))
     for key, why in (("differentiable", "autograd does not follow the step"),
                      ("capturable", "its counts of steps are not on the device")):
         if group.get(key):
@@ -161,7 +171,7 @@ class Settlement:
         flags = sum(bit for name, bit in hyper.FLAGS.items() if group.get(name))
         if kind in (native.ADAM, native.ADAMW):
             flags &= ~native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY
-        state, master_format = format_of(group, p, label)
+        state, master_format = format_of(group, p, label, self._master_weights)
         codes = {**codes_for(p, kind, state, master_format), EMA: native.FP32}
         slots = tuple(slot for slot in SLOTS[kind] if hyper.has_slot(kind, slot, group.get("momentum", 0), flags))
         slots += (EMA,) * bool(group.get("ema_decay")) + (REMAINDER,) * (REMAINDER in codes)
