@@ -50,7 +50,7 @@ UNGROUPED = {"ungrouped": "fp32"}
 PLAIN = {"state": "fp32", "master": None}
 #: What codes are called in a state dict, after the name of their slot.
 CODED = "_codes"
-_SENTENCE = "in codes of state={!r}, which {!r} has"
+_SENTENCE = "in codes of state="
 #: Dtypes that have masters.
 NARROW = (torch.float16, torch.bfloat16)
 #: The library's codes of PyTorch's dtypes.
@@ -309,7 +309,8 @@ def told(entry: dict[str, Any]) -> dict[str, Any]:
     for name, value in entry.items():
         if name + SCALE in entry:
             found[name + CODED] = value
-            value = _SENTENCE.format("8bit" if value.dtype == torch.uint8 else "16bit", name + CODED)
+            state = "8bit" if value.dtype == torch.uint8 else "16bit"
+            value = f"{_SENTENCE}{state!r}, which {name + CODED!r} has"
         found[name] = value
     return found
 
@@ -318,8 +319,9 @@ def untold(kind: int, saved: Mapping[str, Any], label: str) -> dict[str, Any]:
     """The inverse of :func:`told`. ValueError if something else than this package has mixed two formats."""
     slots = SLOTS[kind]
     for slot in slots:
-        if isinstance(saved.get(slot), str) and slot + CODED not in saved:
-            raise ValueError(f"{label}[{slot!r}] is {saved[slot]}: torch.distributed.checkpoint copies numbers and"
+        value = saved.get(slot)
+        if slot + CODED not in saved and isinstance(value, str) and value.startswith(_SENTENCE):
+            raise ValueError(f"{label}[{slot!r}] is {value}: torch.distributed.checkpoint copies numbers and"
                              " converts no formats. Load it into an optimizer with the `state` and `master` that were"
                              " saved, whose state_dict() load_state_dict() converts, or save fp32_state_dict()")
         if slot + CODED in saved and not isinstance(saved.get(slot, ""), str):
@@ -347,10 +349,16 @@ def require_as_told(kind: int, group: Mapping[str, Any], saved: Mapping[str, Any
 
 
 def require_loadable(kind: int, p: Any, saved: Mapping[str, Any], label: str) -> None:
-    """ValueError unless `saved`, state of a parameter, has its shape."""
+    """ValueError unless `saved`, state of a parameter, has its shape, and numbers where these belong."""
     slots, names, numbers = {*SLOTS[kind], MASTER, REMAINDER, EMA}, all_names(kind), numbers_of(kind)
     for slot, value in saved.items():
         own = f"{label}[{slot!r}]"
+        if slot in ("step", "mu_product"):
+            number = _number(value)
+            if not 0.0 <= number <= 2.0**53 or (slot == "step" and number != int(number)):
+                raise ValueError(f"{own} is {value!r}; it must be a {'count of steps' if slot == 'step' else 'number'}")
+        if slot in names and value is not None and not isinstance(value, torch.Tensor):
+            raise ValueError(f"{own} is {type(value).__name__}; it must be a tensor")
         if slot in names - slots and is_dtensor(p) and tuple(value.shape) != _layout(p)[0]:
             raise ValueError(f"{own} has shape {tuple(value.shape)}, but here the shards have {_layout(p)[0]}: their"
                              " groups of 32 elements are others; save fp32_state_dict() to load it on any number of"
@@ -360,6 +368,14 @@ def require_loadable(kind: int, p: Any, saved: Mapping[str, Any], label: str) ->
                 raise ValueError(f"{own} has {value.numel()} numbers; it must have {numbers[slot]}")
         elif slot in slots and value is not None and tuple(value.shape) != tuple(p.shape):
             raise ValueError(f"{own} has shape {tuple(value.shape)}, but the parameter has {tuple(p.shape)}")
+
+
+def _number(value: Any) -> float:
+    """Of a number or a tensor of one; NaN for others."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        return math.nan
 
 
 def _from_flashoptim(p: Any, saved: Mapping[str, Any], master_bytes: int | None, label: str) -> dict[str, Any]:

@@ -124,7 +124,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
                              " of the parameters, whose norm is not that of all; call clip_grad_norm_ before the step")
         self._forget()
         self.max_grad_norm = max_grad_norm
-        self._master_weights = bool(master_weights)
+        self._master_weights = flag("master_weights", master_weights)
         self._fused = fused is not False
 
     def _forget(self) -> None:
