@@ -98,8 +98,9 @@ def adagrad(learning_rate: Any, initial_accumulator_value: float = 0.1, eps: flo
 
 
 def rmsprop(learning_rate: Any, decay: float = 0.9, eps: float = 1e-8, initial_scale: float = 0.0,
-            eps_in_sqrt: bool = True, momentum: float | None = None, nesterov: bool = False) -> Any:
-    """As ``optax.rmsprop``, neither centered nor with a bias correction."""
+            eps_in_sqrt: bool = True, *, momentum: float | None = None, nesterov: bool = False) -> Any:
+    """As ``optax.rmsprop``, neither centered nor with a bias correction. `momentum` and `nesterov` by name: optax has
+    another argument in their place."""
     fixed = _fixed(decay=decay, eps=eps, initial_scale=initial_scale)
     scaled = _scale_by("RMSPROP", optax.ScaleByRmsState, ("nu",), start=fixed["initial_scale"], alpha=fixed["decay"],
                        **{"eps_root" if eps_in_sqrt else "eps": fixed["eps"]})
