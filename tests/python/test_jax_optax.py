@@ -235,7 +235,8 @@ def test_positional_arguments_are_optaxs():
     for name in set(go.__all__) - {"skip_if_found_inf"}:
         theirs = inspect.signature(getattr(optax, name, None) or getattr(optax.contrib, name)).parameters
         ours = inspect.signature(getattr(go, name)).parameters
-        places = [[arg for arg, found in of.items() if found.kind is found.POSITIONAL_OR_KEYWORD] for of in (ours, theirs)]
+        places = [[arg for arg, found in of.items() if found.kind is found.POSITIONAL_OR_KEYWORD]
+                  for of in (ours, theirs)]
         assert places[0] == places[1][:len(places[0])], name
         for arg, found in ours.items():
             assert found.default == theirs[arg].default or (name, arg) == ("adadelta", "learning_rate"), (name, arg)

@@ -236,7 +236,8 @@ def test_an_option_does_the_same_in_a_group_as_in_the_constructor(kind):
 
     defaults = kind(params_of(), lr=0.1).defaults
     # What others need to have an effect; that of the powers of a constant rate is none.
-    needs = {"dampening": {"momentum": 0.5}, "nesterov": {"momentum": 0.5}, "decoupled_weight_decay": {"weight_decay": 0.1}}
+    needs = {"dampening": {"momentum": 0.5}, "nesterov": {"momentum": 0.5},
+             "decoupled_weight_decay": {"weight_decay": 0.1}}
     for name in set(NUMBERS[kind._KIND]) & set(defaults) | set(FLAGS) & set(defaults) - {"differentiable"}:
         value, more = defaults[name], {key: found for key, found in needs.get(name, {}).items() if key in defaults}
         if (kind, name) == (gst.AdamW, "decoupled_weight_decay"):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """State in 16 and 8 bits as tensors of PyTorch. Every conversion is the library's; here is where the tensors lie.
 
-A slot in codes has two tensors: `exp_avg` in the parameter's shape and order, and `exp_avg_scale` with a byte for each
-32 elements in the order of memory. Codes that PyTorch has no dtype for are integers. Of a DTensor each rank has the
-codes and scales of its shard. In a state dict codes are called `exp_avg_codes`, and `exp_avg` is a sentence: whatever
-copies tensors by name, as torch.distributed.checkpoint and torch.optim do, must not take codes for numbers.
+A slot with scales has two tensors: `exp_avg_codes` in the parameter's shape and order, and `exp_avg_scale` with a byte
+for each 32 elements in the order of memory. Codes that PyTorch has no dtype for are integers. Of a DTensor each rank has
+the codes and scales of its shard. They are not called `exp_avg`, since torch.distributed.checkpoint and torch.optim copy
+by name and would take them for numbers; a state dict has the number of their bits there, by which it is refused.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ FORMAT_KEYS = ("state", "master", "ema_decay", "ema_warmup", "ungrouped")
 UNGROUPED = {"ungrouped": "fp32"}
 #: Of these, what decides the format, and its defaults.
 PLAIN = {"state": "fp32", "master": None}
-#: What codes are called in a state dict, after the name of their slot.
+#: What codes with scales are called, after the name of their slot.
 CODED = "_codes"
-_SENTENCE = "in codes of state="
+#: What a state dict has in the place of a slot that is in codes, and their format; PyTorch flattens no words.
+TOLD = {8: "8bit", 16: "16bit"}
 #: Dtypes that have masters.
 NARROW = (torch.float16, torch.bfloat16)
 #: The library's codes of PyTorch's dtypes.
@@ -93,7 +94,18 @@ def codes_for(p: Any, kind: int, state: str, master: str | None) -> dict[str, in
 
 
 def names_of(slot: str, code: int) -> tuple[str, ...]:
-    return (slot, slot + SCALE) if code in GROUPED else (slot,)
+    """The names of the tensors of a slot: values or codes, then the scales if there are any."""
+    return (slot + CODED, slot + SCALE) if code in GROUPED else (slot,)
+
+
+def _name(entry: Mapping[str, Any], slot: str) -> str:
+    """What the values or codes of a slot are called that an entry has. Values that were set beside codes count."""
+    return slot + CODED if entry.get(slot) is None and slot + CODED in entry else slot
+
+
+def held(entry: Mapping[str, Any], slot: str) -> Any:
+    """The values or codes of a slot; None if there are none."""
+    return entry.get(_name(entry, slot))
 
 
 def counter(steps: float) -> Any:
@@ -107,7 +119,7 @@ def wide(p: Any) -> Any:
 
 
 def all_names(kind: int) -> set[str]:
-    return {MASTER, REMAINDER, EMA, *SLOTS[kind], *(slot + SCALE for slot in SLOTS[kind])}
+    return {MASTER, REMAINDER, EMA, *SLOTS[kind], *(slot + end for slot in SLOTS[kind] for end in (CODED, SCALE))}
 
 
 def fresh(p: Any, slot: str, code: int, value: float = 0.0) -> dict[str, Any]:
@@ -120,7 +132,7 @@ def fresh(p: Any, slot: str, code: int, value: float = 0.0) -> dict[str, Any]:
                 torch.zeros_like(p, dtype=wide(p), requires_grad=False)}
     if value != 0.0:
         return _encoded(p, slot, code, torch.full_like(p, value, dtype=torch.float32, requires_grad=False))
-    found = {slot: torch.zeros_like(p, dtype=_DTYPES[code], requires_grad=False)}
+    found = {names_of(slot, code)[0]: torch.zeros_like(p, dtype=_DTYPES[code], requires_grad=False)}
     if code in GROUPED:
         found[slot + SCALE] = _scales(p)
     return found
@@ -137,10 +149,11 @@ def fit(entry: dict[str, Any], p: Any, kind: int, codes: Mapping[str, int], labe
         if code == native.FP64 and entry.get(slot) is not None:
             entry[slot] = entry[slot].to(torch.float64).reshape(-1)
             continue
-        if slot == REMAINDER or entry.get(slot) is None or _is_fit(entry, p, slot, code):
+        if slot == REMAINDER or held(entry, slot) is None or _is_fit(entry, p, slot, code):
             continue
         values = fitted(_decoded(entry, slot, kind, label), p)
-        entry.pop(slot + SCALE, None)
+        for end in ("", CODED, SCALE):
+            entry.pop(slot + end, None)
         if code != native.FP32 and values.shape != p.shape:
             raise ValueError(f"{label}'s state {slot!r} has shape {tuple(values.shape)}, but {label} has"
                              f" {tuple(p.shape)}")
@@ -149,21 +162,21 @@ def fit(entry: dict[str, Any], p: Any, kind: int, codes: Mapping[str, int], labe
 
 
 def _fit_master(entry: dict[str, Any], p: Any, kind: int, code: int | None, has_master: bool) -> None:
-    held = entry.get(REMAINDER)
-    own = int(native.INT16) if held is None else _held_code(entry, REMAINDER, kind)
+    remainder = entry.get(REMAINDER)
+    own = int(native.INT16) if remainder is None else _held_code(entry, REMAINDER, kind)
     if code is None:
         entry.pop(REMAINDER, None)
-        if held is not None and has_master and entry.get(MASTER) is None:
-            entry[MASTER] = _converted(_in_order(held, p), own, None, p, native.FP32, p)
+        if remainder is not None and has_master and entry.get(MASTER) is None:
+            entry[MASTER] = _converted(_in_order(remainder, p), own, None, p, native.FP32, p)
         return
     master = entry.pop(MASTER, None)
     if master is not None:
         entry[REMAINDER] = _converted(fitted(master, p), native.FP32, None, p, code, p)
-    elif held is None:
+    elif remainder is None:
         entry.update(fresh(p, REMAINDER, code))
     else:
-        held = _in_order(held, p)
-        entry[REMAINDER] = held if own == code else _converted(held, own, None, p, code)
+        remainder = _in_order(remainder, p)
+        entry[REMAINDER] = remainder if own == code else _converted(remainder, own, None, p, code)
 
 
 def fitted(value: Any, p: Any) -> Any:
@@ -179,13 +192,15 @@ def _in_order(value: Any, p: Any, dtype: Any = None) -> Any:
 
 
 def _held_code(entry: Mapping[str, Any], slot: str, kind: int) -> int:
-    dtype = str(entry[slot].dtype).rpartition(".")[2]
-    return held_code(kind, slot, dtype, slot + SCALE in entry) or int(native.FP32)
+    name = _name(entry, slot)
+    dtype = str(entry[name].dtype).rpartition(".")[2]
+    return held_code(kind, slot, dtype, name != slot) or int(native.FP32)
 
 
 def _is_fit(entry: dict[str, Any], p: Any, slot: str, code: int) -> bool:
-    value, scales = entry[slot], entry.get(slot + SCALE)
-    if (value.dtype != _DTYPES[code] and not (code == native.FP32 and value.dtype == torch.float64)) or (
+    name = _name(entry, slot)
+    value, scales = entry[name], None if name == slot else entry.get(slot + SCALE)
+    if name != names_of(slot, code)[0] or (value.dtype != _DTYPES[code] and not (code == native.FP32 and value.dtype == torch.float64)) or (
             (scales is not None) != (code in GROUPED)) or value.shape != p.shape or not is_in_order(value, p):
         return False
     if scales is not None and not is_dtensor(p) and scales.shape != _layout(p)[0]:
@@ -196,10 +211,12 @@ def _is_fit(entry: dict[str, Any], p: Any, slot: str, code: int) -> bool:
 
 
 def _decoded(entry: Mapping[str, Any], slot: str, kind: int, label: str) -> Any:
-    value, scales = entry[slot], entry.get(slot + SCALE)
-    if scales is None:
+    value, scales = held(entry, slot), entry.get(slot + SCALE)
+    if _name(entry, slot) == slot:
         return value
     needed, name = groups_of(local(value).numel()), slot + SCALE
+    if scales is None:
+        raise ValueError(f"{label}'s state has {slot + CODED!r} without {name!r}")
     if scales.dtype != torch.uint8 or local(scales).numel() < needed or not local(scales).is_contiguous():
         raise ValueError(f"{label}'s state {name!r} is {local(scales).numel()} x {scales.dtype}; it must be a"
                          f" contiguous uint8 tensor of {needed} scales")
@@ -208,7 +225,7 @@ def _decoded(entry: Mapping[str, Any], slot: str, kind: int, label: str) -> Any:
 
 def _encoded(p: Any, slot: str, code: int, values: Any) -> dict[str, Any]:
     found = fresh(p, slot, code)
-    _convert(values.float(), native.FP32, None, found[slot], code, found.get(slot + SCALE))
+    _convert(values.float(), native.FP32, None, found[names_of(slot, code)[0]], code, found.get(slot + SCALE))
     return found
 
 
@@ -305,30 +322,28 @@ def _first_of_shard(p: Any) -> int:
 
 def told(entry: dict[str, Any]) -> dict[str, Any]:
     """State of a parameter as a state dict has it."""
-    found: dict[str, Any] = {}
-    for name, value in entry.items():
-        if name + SCALE in entry:
-            found[name + CODED] = value
-            state = "8bit" if value.dtype == torch.uint8 else "16bit"
-            value = f"{_SENTENCE}{state!r}, which {name + CODED!r} has"
-        found[name] = value
-    return found
+    bits = {name.removesuffix(CODED): 8 * value.element_size() for name, value in entry.items() if name.endswith(CODED)}
+    return {**entry, **bits}
 
 
 def untold(kind: int, saved: Mapping[str, Any], label: str) -> dict[str, Any]:
     """The inverse of :func:`told`. ValueError if something else than this package has mixed two formats."""
-    slots = SLOTS[kind]
-    for slot in slots:
-        value = saved.get(slot)
-        if slot + CODED not in saved and isinstance(value, str) and value.startswith(_SENTENCE):
-            raise ValueError(f"{label}[{slot!r}] is {value}: torch.distributed.checkpoint copies numbers and"
-                             " converts no formats. Load it into an optimizer with the `state` and `master` that were"
-                             " saved, whose state_dict() load_state_dict() converts, or save fp32_state_dict()")
-        if slot + CODED in saved and not isinstance(saved.get(slot, ""), str):
-            raise ValueError(f"{label}[{slot!r}] are numbers, and {slot + CODED!r} is there too; leave out one of them")
-    names = {slot + CODED: slot for slot in slots}
-    found = {name: value for name, value in saved.items() if name + CODED not in saved or name not in slots}
-    return {names.get(name, name): value for name, value in found.items()}
+    found = dict(saved)
+    for slot in SLOTS[kind]:
+        value, coded = saved.get(slot), slot + CODED
+        if coded in saved and isinstance(value, torch.Tensor):
+            raise ValueError(f"{label}[{slot!r}] are numbers, and {coded!r} is there too; leave out one of them")
+        if coded not in saved and type(value) is int and value in TOLD:
+            raise ValueError(f"{label}[{slot!r}] is {value}, for codes of state={TOLD[value]!r}:"
+                             " torch.distributed.checkpoint copies numbers and converts no formats. Load it into an"
+                             " optimizer with the `state` and `master` that were saved, whose state_dict()"
+                             " load_state_dict() converts, or save fp32_state_dict()")
+        if coded in saved:
+            found.pop(slot, None)
+        elif slot + SCALE in saved and slot in saved:
+            # Of an earlier version.
+            found[coded] = found.pop(slot)
+    return found
 
 
 def require_as_told(kind: int, group: Mapping[str, Any], saved: Mapping[str, Any], label: str) -> None:
@@ -339,10 +354,11 @@ def require_as_told(kind: int, group: Mapping[str, Any], saved: Mapping[str, Any
         return
     codes = codes_of(kind, state, master)
     for slot in (*SLOTS[kind], REMAINDER):
-        value = saved.get(slot)
-        if slot in codes and isinstance(value, torch.Tensor) and (slot == REMAINDER or slot + SCALE in saved) and (
+        name = _name(saved, slot)
+        value = saved.get(name)
+        if slot in codes and isinstance(value, torch.Tensor) and (slot == REMAINDER or name != slot) and (
                 _held_code(saved, slot, kind) != codes[slot]):
-            raise ValueError(f"{label}[{slot!r}] is {str(value.dtype).rpartition('.')[2]}, which is no format of"
+            raise ValueError(f"{label}[{name!r}] is {str(value.dtype).rpartition('.')[2]}, which is no format of"
                              f" state={state!r}, master={master!r} that its param group was saved with:"
                              " torch.distributed.checkpoint copies numbers and converts no formats. Load it into an"
                              " optimizer with these, whose state_dict() load_state_dict() converts")
@@ -350,7 +366,8 @@ def require_as_told(kind: int, group: Mapping[str, Any], saved: Mapping[str, Any
 
 def require_loadable(kind: int, p: Any, saved: Mapping[str, Any], label: str) -> None:
     """ValueError unless `saved`, state of a parameter, has its shape, and numbers where these belong."""
-    slots, names, numbers = {*SLOTS[kind], MASTER, REMAINDER, EMA}, all_names(kind), numbers_of(kind)
+    names, numbers = all_names(kind), numbers_of(kind)
+    slots = {name for name in names if not name.endswith(SCALE)}
     for slot, value in saved.items():
         own = f"{label}[{slot!r}]"
         if slot in ("step", "mu_product"):
@@ -418,7 +435,7 @@ def loaded(kind: int, p: Any, saved: Mapping[str, Any], master_bytes: int | None
             found[slot] = counter(float(value))
         elif not isinstance(value, torch.Tensor):
             found[slot] = value
-        elif slot in floats and value.dtype.is_floating_point and slot + SCALE not in saved:
+        elif slot in floats and value.dtype.is_floating_point:
             found[slot] = torch.empty_like(p, dtype=wide(p), requires_grad=False).copy_(value.detach())
         else:
             # The user's own, codes, and numbers per tensor.

@@ -27,6 +27,7 @@ from ..formats import EMA, REMAINDER, SCALE, codes_of
 from ..messages import unexpected
 from ._check import Check, StepReport, clip_factor, is_lost, product
 from ._formats import (
+    CODED,
     CODES,
     FORMAT_KEYS,
     MASTER,
@@ -241,8 +242,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         self._step_supports_amp_scaling = self.defaults.get("fused") is not False
 
     def state_dict(self) -> dict[str, Any]:
-        """As PyTorch's. State in codes has other names than numbers have: ``exp_avg_codes`` and ``exp_avg_scale``."""
-        found = super().state_dict()
+        """As PyTorch's. Where state is ``exp_avg_codes`` and ``exp_avg_scale``, ``exp_avg`` is the codes' bits, 8 or 16."""
+        found: dict[str, Any] = super().state_dict()
         state = found["state"]
         for number, (own, group) in enumerate(zip(self.param_groups, found["param_groups"], strict=True)):
             group.pop("ungrouped", None)
@@ -257,7 +258,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
                     fit(entry, p, self._KIND, codes_for(p, self._KIND, *format_of(own, p, label)), label,
                         self._master_weights)
                     state[key] = told(entry)
-        return found  # type: ignore[no-any-return]
+        return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads `state_dict`, of :meth:`state_dict` here or of the optimizer of this name in ``torch.optim``, or in
@@ -571,7 +572,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             for i, (index, entry, steps) in enumerate(zip(plan.indices, plan.entries, plan.steps(), strict=True)):
                 if self._entries.get(self._seen.tensors[index], {}) is not entry and (entry or plan.state):
                     return False
-                if any(entry.get(name) is not values[i] for name, values in plan.state.items()) or (
+                if any(entry.get(name) is not values[i] or (name.endswith(CODED) and name.removesuffix(CODED) in entry)
+                       for name, values in plan.state.items()) or (
                         plan.key.master and entry.get(MASTER) is not plan.params[i]):
                     return False
                 if self._KIND != native.SGD and float(entry.get("step", -1)) != steps:

@@ -29,6 +29,7 @@ from ._formats import (
     fitted,
     format_of,
     fresh,
+    held,
     is_ungrouped,
     names_of,
     offsets_of,
@@ -242,7 +243,7 @@ class Settlement:
         """Refuses state of a parameter that has become another, and tells of state that other code has narrowed."""
         for slot in recipe.slots:
             value = entry.get(slot)
-            if value is None or recipe.codes[slot] != native.FP32 or slot + SCALE in entry:
+            if value is None or recipe.codes[slot] != native.FP32:
                 continue
             if value.dtype in NARROW and any(name.endswith(SCALE) for name in entry):
                 # Ours of 16 bits, of a group that has another format now.
@@ -265,7 +266,7 @@ class Settlement:
             fit(entry, p, self._kind, codes, label, self._master_weights)
         if self._kind == native.SGD:
             # PyTorch has a buffer from the first applied step on, and none before.
-            known = entry.get("momentum_buffer") is not None
+            known = held(entry, "momentum_buffer") is not None
             made = _NOTHING
             if "momentum_buffer" in slots and not known:
                 made = fresh(p, "momentum_buffer", codes["momentum_buffer"])
