@@ -242,7 +242,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         self._step_supports_amp_scaling = self.defaults.get("fused") is not False
 
     def state_dict(self) -> dict[str, Any]:
-        """As PyTorch's. Where state is ``exp_avg_codes`` and ``exp_avg_scale``, ``exp_avg`` is the codes' bits, 8 or 16."""
+        """As PyTorch's. Beside ``exp_avg_codes`` and ``exp_avg_scale``, ``exp_avg`` is the bits of a code, 8 or 16."""
         found: dict[str, Any] = super().state_dict()
         state = found["state"]
         for number, (own, group) in enumerate(zip(self.param_groups, found["param_groups"], strict=True)):
