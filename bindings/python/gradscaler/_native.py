@@ -93,6 +93,21 @@ class Closeable:
         self.close()
 
 
+class Streamed(Closeable):
+    """What is worked on in a CUDA stream that users may set."""
+
+    __slots__ = ("_stream",)
+
+    @property
+    def stream(self) -> int:
+        """CUDA stream that its work is enqueued on, 0 for the default stream. The producer's, unless you set it."""
+        return self._stream
+
+    @stream.setter
+    def stream(self, stream: int) -> None:
+        self._stream: int = stream_number(stream)
+
+
 class Names:
     """Words of a C enumeration, both ways, with an error that lists them."""
 
@@ -122,6 +137,14 @@ def integer(argument: str, value: object, low: int, high: int) -> int:
     if not low <= number <= high:
         raise ValueError(f"{argument} is {number}; it must be in [{low}, {high}]")
     return int(number)
+
+
+def stream_number(stream: object) -> int:
+    """The address of a CUDA stream. TypeError and ValueError for what is none, such as the stream of another library."""
+    for name in ("cuda_stream", "ptr"):
+        if hasattr(stream, name):
+            raise TypeError(f"stream is {type(stream).__name__}; it must be an integer: pass its {name}")
+    return integer("stream", stream, 0, (1 << 64) - 1)
 
 
 def flag(argument: str, value: object) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 
 from . import policy as _policy
 from . import reducers, scaling
-from ._native import FLOAT32_MAX, Closeable, integer, native, real
+from ._native import FLOAT32_MAX, Closeable, integer, native, real, stream_number
 from .arrays import as_tensor, common_device, tensor_array
 from .device import Context, DeviceLike, resolve_context
 from .errors import InvalidArgumentError
@@ -253,7 +253,7 @@ class GradScaler(Closeable):
 
     def _on(self, optimizer: Gradients) -> int:
         """The stream of a call that names gradients. Those of this scaler's device give it theirs, once for all."""
-        stream = optimizer.stream
+        stream = optimizer._stream
         if optimizer.context.device != self.context.device:
             return stream
         if self._adopted and stream != self._stream and self.context.device != "cpu":
@@ -274,7 +274,7 @@ class GradScaler(Closeable):
 
     @stream.setter
     def stream(self, stream: int) -> None:
-        self._stream = integer("stream", stream, 0, (1 << 64) - 1)
+        self._stream = stream_number(stream)
         self._adopted = True
 
     def set_reducer(self, reduce: reducers.Reducer | None) -> None:
