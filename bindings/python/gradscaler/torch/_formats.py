@@ -46,8 +46,6 @@ FORMAT_KEYS = ("state", "master", "ema_decay", "ema_warmup", "ungrouped")
 #: What a group with state in codes says of parameters that have float32 state all the same: see codes_for. It lets
 #: torch.distributed.checkpoint refuse a checkpoint that has codes of these, whose numbers it would copy.
 UNGROUPED = {"ungrouped": "fp32"}
-#: Of these, what decides the format, and its defaults.
-PLAIN = {"state": "fp32", "master": None}
 #: What codes with scales are called, after the name of their slot.
 CODED = "_codes"
 #: What a state dict has in the place of a slot that is in codes, and their format; PyTorch flattens no words.
@@ -326,8 +324,19 @@ def told(entry: dict[str, Any]) -> dict[str, Any]:
     return {**entry, **bits}
 
 
-def untold(kind: int, saved: Mapping[str, Any], label: str) -> dict[str, Any]:
-    """The inverse of :func:`told`. ValueError if something else than this package has mixed two formats."""
+def untold(kind: int, state_dict: Mapping[str, Any]) -> dict[Any, Any]:
+    """The state in a state dict, as before :func:`told`. ValueError if something has mixed two formats."""
+    state = dict(state_dict["state"])
+    for group in state_dict["param_groups"]:
+        for key in group["params"]:
+            if key in state:
+                label = f"state_dict['state'][{key!r}]"
+                state[key] = _untold(kind, state[key], label)
+                _require_as_told(kind, group, state[key], label)
+    return state
+
+
+def _untold(kind: int, saved: Mapping[str, Any], label: str) -> dict[str, Any]:
     found = dict(saved)
     for slot in SLOTS[kind]:
         value, coded = saved.get(slot), slot + CODED
@@ -346,7 +355,7 @@ def untold(kind: int, saved: Mapping[str, Any], label: str) -> dict[str, Any]:
     return found
 
 
-def require_as_told(kind: int, group: Mapping[str, Any], saved: Mapping[str, Any], label: str) -> None:
+def _require_as_told(kind: int, group: Mapping[str, Any], saved: Mapping[str, Any], label: str) -> None:
     """ValueError if integers in the state of a parameter are not of the formats that its param group was saved with:
     torch.distributed.checkpoint has copied them into those of another format."""
     state, master = group.get("state", "fp32"), group.get("master")

@@ -31,13 +31,11 @@ from ._formats import (
     CODES,
     FORMAT_KEYS,
     MASTER,
-    PLAIN,
     UNGROUPED,
     codes_for,
     fit,
     format_of,
     loaded,
-    require_as_told,
     require_loadable,
     told,
     untold,
@@ -244,19 +242,17 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
     def state_dict(self) -> dict[str, Any]:
         """As PyTorch's. Beside ``exp_avg_codes`` and ``exp_avg_scale``, ``exp_avg`` is the bits of a code, 8 or 16."""
         found: dict[str, Any] = super().state_dict()
-        state = found["state"]
-        for number, (own, group) in enumerate(zip(self.param_groups, found["param_groups"], strict=True)):
+        state, own = found["state"], iter(labelled(self.param_groups))
+        for group in found["param_groups"]:
             group.pop("ungrouped", None)
-            if group.get("state", "fp32") != "fp32":
-                group.update(UNGROUPED)
-            has_format = any(group.get(key, plain) != plain for key, plain in PLAIN.items())
-            for position, (p, key) in enumerate(zip(own["params"], group["params"], strict=True)):
-                entry = state.get(key)
-                if entry and (has_format or any(name == REMAINDER or name.endswith(SCALE) for name in entry)):
+            has_codes = group.get("state", "fp32") != "fp32"
+            group.update(UNGROUPED if has_codes else {})
+            for key, (p, settings, label) in zip(group["params"], own, strict=False):
+                if state.get(key) and (has_codes or group.get("master") or any(
+                        name == REMAINDER or name.endswith(SCALE) for name in state[key])):
                     # The format of the group may have been set since the last step.
-                    entry, label = dict(entry), label_of(own, number, position)
-                    fit(entry, p, self._KIND, codes_for(p, self._KIND, *format_of(own, p, label)), label,
-                        self._master_weights)
+                    entry = dict(state[key])
+                    self._fit(entry, p, settings, label)
                     state[key] = told(entry)
         return found
 
@@ -269,9 +265,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         """
 
         def take(_: Any, found: dict[str, Any]) -> dict[str, Any]:
-            state = {key: untold(self._KIND, entry, f"state_dict['state'][{key!r}]") if isinstance(entry, dict) else
-                     entry for key, entry in found["state"].items()}
-            found = {**found, "state": state}
+            found = {**found, "state": untold(self._KIND, found)}
             self._require_loadable(found)
             self._loading = found
             return found
@@ -300,8 +294,6 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             for name in hyper.FLAGS:
                 if group.get(name) and name not in self.defaults and name not in FORMAT_KEYS:
                     raise ValueError(f"{label} has {name}={group[name]}, which {type(self).__name__} does not take")
-            for key in group["params"]:
-                require_as_told(self._KIND, group, state_dict["state"].get(key, {}), f"state_dict['state'][{key!r}]")
         for p, key in self._pairs(state_dict):
             require_loadable(self._KIND, p, state_dict["state"].get(key, {}), f"state_dict['state'][{key!r}]")
 
@@ -321,8 +313,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         return entries
 
     def _fit(self, entry: dict[str, Any], p: Any, group: dict[str, Any], label: str) -> None:
-        state, master = format_of(group, p, label)
-        fit(entry, p, self._KIND, codes_for(p, self._KIND, state, master), label, self._master_weights)
+        codes = codes_for(p, self._KIND, *format_of(group, p, label))
+        fit(entry, p, self._KIND, codes, label, self._master_weights)
         if not group.get("ema_decay"):
             entry.pop(EMA, None)
 
