@@ -295,9 +295,9 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
             self._per_optimizer_states = defaultdict(states.default_factory)
             if not self._warned_of_nothing:
                 self._warned_of_nothing = True
-                warnings.warn("no parameter that was stepped on has a gradient: nothing is trained, and the scale stays."
-                              " Call backward() before step(), and give the optimizer the parameters that the loss"
-                              " depends on", RuntimeWarning, stacklevel=2)
+                warnings.warn("no parameter that was stepped on has a gradient: nothing is trained, and the scale"
+                              " stays. Call backward() before step(), and give the optimizer the parameters that the"
+                              " loss depends on", RuntimeWarning, stacklevel=2)
             return
         if (_context(scale.device) is None and not self._beyond) or not flags:
             # Without flags PyTorch raises what its users expect.
