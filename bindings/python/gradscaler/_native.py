@@ -140,7 +140,7 @@ def integer(argument: str, value: object, low: int, high: int) -> int:
 
 
 def stream_number(stream: object) -> int:
-    """The address of a CUDA stream. TypeError and ValueError for what is none, such as the stream of another library."""
+    """The address of a CUDA stream. TypeError and ValueError for what is none, such as an object of another library."""
     for name in ("cuda_stream", "ptr"):
         if hasattr(stream, name):
             raise TypeError(f"stream is {type(stream).__name__}; it must be an integer: pass its {name}")

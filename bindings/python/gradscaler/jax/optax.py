@@ -262,7 +262,7 @@ def _multiplied(updates: Any, found_inf: Any, inv_scale: Any) -> Any:
 
 
 def _require_known(others: dict[str, Any]) -> None:
-    """TypeError for an argument that is nearly one of ours: optax passes all on, and none of its parts would miss it."""
+    """TypeError for an argument that is nearly one of ours: optax passes all on, and none of its parts misses it."""
     for name in others:
         close = difflib.get_close_matches(name, ("found_inf", "inv_scale"), 1, 0.75)
         if close:

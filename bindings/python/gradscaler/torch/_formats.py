@@ -2,9 +2,9 @@
 """State in 16 and 8 bits as tensors of PyTorch. Every conversion is the library's; here is where the tensors lie.
 
 A slot with scales has two tensors: `exp_avg_codes` in the parameter's shape and order, and `exp_avg_scale` with a byte
-for each 32 elements in the order of memory. Codes that PyTorch has no dtype for are integers. Of a DTensor each rank has
-the codes and scales of its shard. They are not called `exp_avg`, since torch.distributed.checkpoint and torch.optim copy
-by name and would take them for numbers; a state dict has the number of their bits there, by which it is refused.
+for each 32 elements in the order of memory. Codes that PyTorch has no dtype for are integers. Of a DTensor each rank
+has the codes and scales of its shard. They are not called `exp_avg`, since torch.distributed.checkpoint and torch.optim
+copy by name and would take them for numbers; a state dict has the number of their bits there, by which it is refused.
 """
 
 from __future__ import annotations
