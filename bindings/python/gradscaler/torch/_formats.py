@@ -72,8 +72,8 @@ def format_of(group: Mapping[str, Any], p: Any, label: str, has_master: bool = F
         raise ValueError(f"master is {master!r}, but {label} is {str(p.dtype).rpartition('.')[2]}; it must be float16"
                          " or bfloat16: put it into a param group with master=None")
     if master is not None and has_master:
-        raise ValueError(f"master is {master!r} in the group of {label}, and master_weights is True; a parameter has one"
-                         " kind of master")
+        raise ValueError(f"master is {master!r} in the group of {label}, and master_weights is True; a parameter has"
+                         " one kind of master")
     return state, master
 
 
@@ -198,8 +198,10 @@ def _held_code(entry: Mapping[str, Any], slot: str, kind: int) -> int:
 def _is_fit(entry: dict[str, Any], p: Any, slot: str, code: int) -> bool:
     name = _name(entry, slot)
     value, scales = entry[name], None if name == slot else entry.get(slot + SCALE)
-    if name != names_of(slot, code)[0] or (value.dtype != _DTYPES[code] and not (code == native.FP32 and value.dtype == torch.float64)) or (
-            (scales is not None) != (code in GROUPED)) or value.shape != p.shape or not is_in_order(value, p):
+    if (name, scales is not None) != (names_of(slot, code)[0], code in GROUPED) or value.shape != p.shape:
+        return False
+    is_double = code == native.FP32 and value.dtype == torch.float64
+    if not (value.dtype == _DTYPES[code] or is_double) or not is_in_order(value, p):
         return False
     if scales is not None and not is_dtensor(p) and scales.shape != _layout(p)[0]:
         if scales.numel() != math.prod(_layout(p)[0]):
