@@ -5,6 +5,8 @@
  * tensors release the GIL; the status is turned into an exception after it is taken again, on the same thread.
  */
 %{
+#include <stdio.h>
+
 #include "intake.h"
 #include "torch_threads.h"
 
@@ -39,6 +41,27 @@ static int32_t gsc_python_sum(void *user, double *values, int64_t count, gsc_str
   Py_XDECREF(done);
   PyGILState_Release(state);
   return failed;
+}
+
+/* What the library has logged as a warning in the call in progress on this thread, "" for nothing; and the callable that
+ * is told after the call. */
+static GSC_SWIG_THREAD_LOCAL char gsc_warning[512] = "";
+static PyObject *gsc_warner = NULL;
+
+/* gsc_log_fn. The GIL may be released here. */
+static void gsc_python_log(void *user, int32_t level, const char *message) {
+  (void)user;
+  if (level == GSC_LOG_WARNING) snprintf(gsc_warning, sizeof gsc_warning, "%s", message);
+}
+
+/* 0 with an exception set if there is a warning and it is one. */
+static int gsc_tell_warning(void) {
+  char message[sizeof gsc_warning];
+  memcpy(message, gsc_warning, sizeof message);
+  gsc_warning[0] = 0;
+  PyObject *done = gsc_warner ? PyObject_CallFunction(gsc_warner, "s", message) : NULL;
+  Py_XDECREF(done);
+  return done || !gsc_warner;
 }
 
 static void gsc_raise(gsc_status status, const char *message, const gsc_error *details) {
@@ -120,6 +143,13 @@ static PyObject *set_error_classes(PyObject *classes) {
   Py_INCREF(Py_None);
   return Py_None;
 }
+static PyObject *set_warner(PyObject *warner) {
+  Py_INCREF(warner);
+  Py_XDECREF(gsc_warner);
+  gsc_warner = warner;
+  Py_INCREF(Py_None);
+  return Py_None;
+}
 static PyObject *buffer_view(PyObject *object) { return gsc_buffer_view(object); }
 static PyObject *buffer_holders(PyObject *tensors, PyObject *array, PyObject *owners) {
   return gsc_buffer_holders(tensors, array, owners);
@@ -139,9 +169,16 @@ static PyObject *step_view(PyObject *api, PyObject *params, PyObject *grads, PyO
     gsc_error details;
     const gsc_status status = gsc_take_pending(&message, &details);
     if (status != GSC_OK) {
+      gsc_warning[0] = 0; /* the error says more */
       gsc_raise(status, message, &details);
       SWIG_fail;
     }
+  }
+%enddef
+%define GSC_TELL_WARNING
+  if (gsc_warning[0] && !gsc_tell_warning()) {
+    Py_CLEAR($result);
+    SWIG_fail;
   }
 %enddef
 
@@ -149,15 +186,21 @@ static PyObject *step_view(PyObject *api, PyObject *params, PyObject *grads, PyO
   if ($1 != GSC_OK) gsc_pending = $1;
   GSC_RAISE_PENDING
   $result = SWIG_Py_Void();
+  GSC_TELL_WARNING
 }
 %typemap(out) int32_t { GSC_RAISE_PENDING $result = PyLong_FromLong($1); }
 %typemap(out) uint32_t { GSC_RAISE_PENDING $result = PyLong_FromUnsignedLong($1); }
 %typemap(out) int64_t { GSC_RAISE_PENDING $result = PyLong_FromLongLong($1); }
-%typemap(out) float, double { GSC_RAISE_PENDING $result = PyFloat_FromDouble($1); }
+%typemap(out) float, double {
+  GSC_RAISE_PENDING
+  $result = PyFloat_FromDouble($1);
+  GSC_TELL_WARNING
+}
 %typemap(out) const char * { GSC_RAISE_PENDING $result = PyUnicode_FromString($1 ? $1 : ""); }
 %typemap(out) SWIGTYPE * {
   GSC_RAISE_PENDING
   $result = SWIG_NewPointerObj(SWIG_as_voidptr($1), $descriptor, $owner | %newpointer_flags);
+  GSC_TELL_WARNING
 }
 %typemap(out) gsc_tensor_diagnosis, gsc_history_entry, gsc_recommendation {
   GSC_RAISE_PENDING
@@ -202,6 +245,11 @@ static PyObject *step_view(PyObject *api, PyObject *params, PyObject *grads, PyO
 %extend gsc_context_options {
   /* 1 if it is possible; see torch_threads.h. */
   int32_t use_torch_threads_() { return gsc_use_torch_threads($self); }
+  /* See set_warner. */
+  gsc_status warn_() {
+    $self->log = gsc_python_log;
+    return GSC_OK;
+  }
 }
 
 %{

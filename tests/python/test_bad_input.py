@@ -2,6 +2,7 @@
 """The bad-input table: one wrong argument a row, its exception, and that the message names it."""
 
 import re
+import types
 
 import numpy as np
 import pytest
@@ -106,6 +107,12 @@ CALLS = [
     (lambda s, o: s.scale(np.ones(3), out=[1, 2]), TypeError, "out is list"),
     (lambda s, o: gs.GradScaler.from_preset("caffe"), ValueError, "preset is 'caffe'.*torch"),
     (lambda s, o: gs.Context(threads=-1), ValueError, "threads"),
+    (lambda s, o: gs.Context(use_current_context="no"), TypeError, "use_current_context is 'no'"),
+    *[(lambda s, o, of=of, wrong=wrong: setattr(of(s, o), "stream", wrong), error, message)
+      for of in (lambda s, o: s, lambda s, o: o, lambda s, o: o.grads)
+      for wrong, error, message in ((-1, ValueError, "stream is -1"), ("8", TypeError, "stream is '8'"),
+                                    (types.SimpleNamespace(cuda_stream=8), TypeError, "pass its cuda_stream"),
+                                    (types.SimpleNamespace(ptr=8), TypeError, "pass its ptr"))],
     (lambda s, o: gs.Context(cpu_target="mmx"), ValueError, "cpu_target"),
     (lambda s, o: gs.ops.update_scale(1.0, 1, 0.0), TypeError, "scale"),
     (lambda s, o: gs.ops.cast([np.ones(3)], []), ValueError, r"src\[0\] is unknown: dst has no such entry"),

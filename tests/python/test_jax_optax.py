@@ -6,6 +6,7 @@ be the bits.
 """
 
 import functools
+import inspect
 
 import numpy as np
 import pytest
@@ -227,3 +228,27 @@ def test_wrong_trees_missing_parameters_and_traced_options():
             own.update(updates, own.init(tree(0)))
     with refused("b1 is traced.* static_args", TypeError):
         jax.jit(optax.inject_hyperparams(go.adam)(LR).init)(tree(0))
+
+
+def test_positional_arguments_are_optaxs():
+    """In its order, with its defaults. What there is not, is by name for all that follows it."""
+    for name in set(go.__all__) - {"skip_if_found_inf"}:
+        theirs = inspect.signature(getattr(optax, name, None) or getattr(optax.contrib, name)).parameters
+        ours = inspect.signature(getattr(go, name)).parameters
+        places = [[arg for arg, found in of.items() if found.kind is found.POSITIONAL_OR_KEYWORD]
+                  for of in (ours, theirs)]
+        assert places[0] == places[1][:len(places[0])], name
+        for arg, found in ours.items():
+            assert found.default == theirs[arg].default or (name, arg) == ("adadelta", "learning_rate"), (name, arg)
+
+
+@pytest.mark.parametrize("wrong", ["found_inff", "foundinf", "found_nan", "inv_scal", "inverse_scale"])
+def test_an_argument_that_is_nearly_one_of_ours_is_refused(wrong):
+    """Since optax ignores what it does not know, no step would ever be skipped."""
+    params = {"w": jnp.ones(3)}
+    for tx in (go.adam(LR), go.sgd(LR), go.scale_by_adam(), go.lars(LR), go.skip_if_found_inf(optax.adam(LR)),
+               optax.chain(go.scale_by_lion(), optax.scale(-LR))):
+        state = tx.init(params)
+        with pytest.raises(TypeError, match=f"argument '{wrong}'; did you mean '(found_inf|inv_scale)'"):
+            tx.update(params, state, params, **{wrong: 1.0})
+        tx.update(params, state, params, value=1.0, grad=params, loss=1.0)

@@ -15,6 +15,8 @@ from gradscaler import policy as policy_of
 from gradscaler._native import native
 from jax_trees import gj, jax, jnp
 
+# Random policies go down to scales that are too small to divide by.
+pytestmark = pytest.mark.filterwarnings("ignore:the loss scale .* is too small:RuntimeWarning")
 COUNTERS = ("hysteresis_tracker", "overflows_since_rescale", "updates_since_rescale", "skips_at_floor")
 
 
@@ -279,3 +281,21 @@ def test_a_scale_that_was_not_made_by_create_says_how_it_is_made():
     # What JAX makes of one is no scale, and is not refused.
     specs = jax.tree.map(lambda _: None, gj.DynamicScale.create())
     assert isinstance(specs, gj.DynamicScale) and specs.scale is None
+
+
+def test_a_policy_without_its_counters_is_refused():
+    scale = gj.DynamicScale.create(1.0, min_scale=1.0)
+    for wrong in (dataclasses.replace(scale, counters=None),
+                  gj.DynamicScale(jnp.float32(1.0), jnp.int32(0), None, (("min_scale", 1.0),)),
+                  gj.DynamicScale(jnp.float32(1.0), jnp.int32(0), None, (("growth_factr", 3.0),))):
+        with pytest.raises(TypeError, match=r"no counters, which that needs; make it with DynamicScale.create\(\)"):
+            wrong.update(1.0)
+
+
+def test_the_numbers_of_an_update_are_numbers_of_python():
+    for name, wrong, said in (("growth_interval", 1.5, "an integer"), ("growth_interval", "2", "an integer"),
+                              ("growth_factor", "2", "a number"), ("backoff_factor", None, "a number")):
+        with pytest.raises(TypeError, match=f"^{name} is .*; it must be {said}"):
+            gj.update_scale(8.0, 0, 0.0, **{name: wrong})
+    with pytest.raises(TypeError, match="^growth_factor is traced, but it must be a number"):
+        jax.jit(lambda factor: gj.update_scale(8.0, 0, 0.0, growth_factor=factor))(2.0)

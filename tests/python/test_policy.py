@@ -2,12 +2,13 @@
 """Each option of the policy and each call of a scaler reaches its function; what they do is tested in C."""
 
 import ctypes
+import warnings
 
 import numpy as np
 import pytest
 
 import gradscaler as gs
-from conftest import ones, zeros
+from conftest import full, ones, zeros
 
 
 def run(scaler, pattern):
@@ -48,6 +49,63 @@ def test_growth_on_equal(equal):
     run(scaler, "....")
     scaler.set_options(growth_interval=2)
     assert run(scaler, "...") == ([8, 8, 8] if equal else [16, 16, 32])
+
+
+#: What ends an iteration, and what makes a scale too small without one.
+ENDS = {"update": lambda scaler, optimizer: (scaler.step(optimizer), scaler.update()),
+        "step_and_update": lambda scaler, optimizer: scaler.step_and_update(optimizer)}
+LOST = {"update": lambda tiny: gs.GradScaler().update(tiny), "init_scale": lambda tiny: gs.GradScaler(init_scale=tiny),
+        "load_state_dict": lambda tiny: (scaler := gs.GradScaler()).load_state_dict({**scaler.state_dict(),
+                                                                                    "scale": tiny})}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_a_scale_that_became_too_small_is_told_once(end):
+    scaler = gs.GradScaler(init_scale=8.0, backoff_factor=2.0**-20)
+    params, grads = {"w": zeros(3)}, {"w": full(np.nan, 3)}
+    optimizer = gs.SGD(params, grads, lr=1.0)
+    with pytest.warns(RuntimeWarning, match=r"^the loss scale .* is too small to divide by, and every step is skipped"
+                                            r" until update\(new_scale\) sets one; inf or NaN in gradient 0 \(\"w\"\)"
+                                            r" did not go away .*, to which min_scale= is a limit$") as said:
+        for _ in range(12):
+            end(scaler, optimizer)
+    assert len(said) == 1 and said[0].filename == __file__
+    scaler.update(8.0)
+    with pytest.warns(RuntimeWarning, match="too small"):
+        for _ in range(12):
+            end(scaler, optimizer)
+
+
+@pytest.mark.parametrize("lose", LOST.values(), ids=LOST)
+def test_a_scale_that_is_set_too_small_is_told(lose):
+    with pytest.warns(RuntimeWarning, match=r"^the loss scale 1.4013e-45 is too small .* sets one$") as said:
+        lose(2.0**-149)
+    assert len(said) == 1 and said[0].filename == __file__
+
+
+def test_a_warning_that_is_an_error_leaves_the_update_complete():
+    params, grads = [zeros(3)], [full(np.nan, 3)]
+    scaler, optimizer = gs.GradScaler(init_scale=2.0**-125), gs.SGD(params, grads, lr=1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scaler.step(optimizer)
+        scaler.update()
+        scaler.step(optimizer)
+        with pytest.raises(RuntimeWarning, match="too small"):
+            for _ in range(9):
+                scaler.update()
+                scaler.step(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        assert scaler.report().skipped == scaler.report().updates > 2
+
+
+def test_the_floor_is_the_reports_alone():
+    scaler = gs.GradScaler(init_scale=1, min_scale=1, floor_action="report")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(scaler, "xxx")
+        assert scaler.report().at_floor
 
 
 def test_the_floor():

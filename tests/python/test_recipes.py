@@ -20,7 +20,8 @@ DTYPES = """
 import gc
 import gradscaler.torch
 optimizers = [found for found in gc.get_objects() if isinstance(found, gradscaler.torch.FusedOptimizer)]
-print(sorted({str(entry["exp_avg"].dtype) for found in optimizers for entry in found.state.values()}))
+entries = [entry for found in optimizers for entry in found.state.values()]
+print(sorted({str(entry.get("exp_avg_codes", entry.get("exp_avg")).dtype) for entry in entries}))
 """
 
 

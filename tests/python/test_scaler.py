@@ -60,6 +60,28 @@ def test_closures_and_foreign_optimizers_are_refused(world):
     scaler.step(optimizer)
 
 
+@pytest.mark.parametrize("norm_type", [2.0, np.inf])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("unscales", [False, True])
+def test_an_infinite_limit_measures_the_norm_alone(pair, dtype, unscales, norm_type):
+    found = []
+    for limit in (None, np.inf):
+        params, grads = pair(4.0, dtype=dtype)
+        scaler, optimizer = gs.GradScaler(init_scale=4.0), gs.SGD(params, grads, lr=1.0)
+        if unscales:
+            scaler.unscale_(optimizer)
+        if limit is not None:
+            scaler.clip_grad_norm_(optimizer, limit, norm_type)
+        scaler.step(optimizer)
+        scaler.update()
+        assert scaler.report(optimizer).grad_norm == 8.0**0.5
+        found.append([values.tolist() for values in (*params, *grads)])
+    assert found[0] == found[1]
+    for wrong in (-np.inf, np.nan, -1.0):
+        with refused("max_norm is .*; it must be"):
+            scaler.clip_grad_norm_(optimizer, wrong)
+
+
 def test_state_dict_of_pytorch_loads():
     scaler = gs.GradScaler(init_scale=6.0, growth_factor=7.0, backoff_factor=0.8, growth_interval=1, hysteresis=3)
     theirs = {"scale": 3.0, "growth_factor": 4.0, "backoff_factor": 0.5, "growth_interval": 2, "_growth_tracker": 0}

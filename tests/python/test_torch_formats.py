@@ -34,8 +34,9 @@ def step(optimizer, params, seeds):
 
 
 def tensors(optimizer):
-    return {(key, name): value for key, entry in optimizer.state_dict()["state"].items()
-            for name, value in entry.items() if value is not None}
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    return {(key, name): value for key, p in enumerate(params) for name, value in optimizer.state.get(p, {}).items()
+            if value is not None}
 
 
 def same(left, right):
@@ -70,9 +71,10 @@ def test_state_is_small_tensors_and_training_goes_on_from_every_copy(kind, state
     first = next(slot for slot in SLOTS[kind._KIND] if slot != "z")
     if first != "average":  # SGDScheduleFree has no moments.
         is_moment = first in ("exp_avg", "momentum_buffer")
-        assert found[0, first].dtype == {"fp32": torch.float32, "16bit": torch.bfloat16 if is_moment else torch.int16,
-                                         "8bit": torch.uint8}[state]
-        assert ((0, first + "_scale") in found) == (state == "8bit" or (state == "16bit" and not is_moment))
+        has_scales = state == "8bit" or (state == "16bit" and not is_moment)
+        assert found[0, first + "_codes" * has_scales].dtype == {
+            "fp32": torch.float32, "16bit": torch.bfloat16 if is_moment else torch.int16, "8bit": torch.uint8}[state]
+        assert ((0, first + "_scale") in found) == has_scales and ((0, first) in found) == (not has_scales)
     assert found.get((0, "remainder"), params[0]).dtype == {"split": torch.int16, "split24": torch.int8}.get(
         master, torch.bfloat16)
     saved = io.BytesIO()
@@ -246,14 +248,16 @@ def test_formats_by_group_and_later():
     optimizer.add_param_group({"params": params[3:], "state": "16bit", "master": "stochastic"})
     step(optimizer, params, range(2))
     found = [optimizer.state[p] for p in params]
-    assert [entry["exp_avg"].dtype for entry in found] == [torch.float32, torch.float32, torch.uint8, torch.bfloat16]
-    assert [entry["exp_avg_sq"].dtype for entry in found] == [torch.float32, torch.float32, torch.uint8, torch.float32]
+    for slot, last in (("exp_avg", torch.bfloat16), ("exp_avg_sq", torch.float32)):
+        held = [entry[slot + "_codes" * (i == 2)].dtype for i, entry in enumerate(found)]
+        assert held == [torch.float32, torch.float32, torch.uint8, last]
     assert ["remainder" in entry for entry in found] == [False, True, True, False]
     optimizer.param_groups[0]["state"] = "8bit"
     before = optimizer.state[params[0]]["exp_avg"].clone()
     step(optimizer, params, [2])
     entry = optimizer.state[params[0]]
-    assert entry["exp_avg"].dtype == torch.uint8 and entry["exp_avg_scale"].shape == (8, 2)
+    assert entry["exp_avg_codes"].dtype == torch.uint8 and entry["exp_avg_scale"].shape == (8, 2)
+    assert "exp_avg" not in entry
     full = optimizer.fp32_state_dict()["state"][0]["exp_avg"]
     expected = before * 0.9 + 0.1 * params[0].grad.float()
     assert ((full - expected).abs() <= 0.07 * (expected.abs() + before.abs()) + 1e-3).all()
@@ -272,20 +276,142 @@ def test_only_state_that_every_number_of_ranks_can_have_is_in_codes_with_scales(
         names = {name for key, name in tensors(optimizer) if key == 0}
         whole = {name for key, name in tensors(optimizer) if key == 1}
         scales = {name for name in whole if name.endswith("_scale")}
+        plain = {name.removesuffix("_codes") for name in whole - scales}
         of_means = (gst.SGD, gst.Lion, gst.LARS, gst.NovoGrad)
         assert scales or kind is gst.SGDScheduleFree or (state == "16bit" and kind in of_means)
-        assert names == (whole - scales if shape in UNGROUPED else whole)
+        assert names == (plain if shape in UNGROUPED else whole)
         # Codes of an earlier version become numbers.
         if shape == (64,) and "exp_avg_scale" in scales:
             saved = optimizer.state_dict()
             exact = saved["state"][0]["exp_avg"].clone()
-            other, _ = made(kind, shapes=((2, 32), (4, 32)), state=state)
-            for name in ("exp_avg", "exp_avg_scale"):
-                saved["state"][0][name] = other.state_dict()["state"][0][name].flatten()
+            other, others = made(kind, shapes=((2, 32), (4, 32)), state=state)
+            for name, held in (("exp_avg", "exp_avg_codes"), ("exp_avg_scale", "exp_avg_scale")):
+                saved["state"][0][name] = other.state[others[0]][held].flatten()
             optimizer.load_state_dict(saved)
             found = optimizer.state[params[0]]
             assert found["exp_avg"].dtype == torch.float32 and "exp_avg_scale" not in found
             assert 0 < (found["exp_avg"] - exact).abs().max() < 0.5
+
+
+@pytest.mark.parametrize("kind", [gst.AdamW, gst.Adagrad, gst.SGD], **ids)
+@pytest.mark.parametrize("saved_as", FORMATS, ids=str)
+@pytest.mark.filterwarnings("ignore")
+def test_what_copies_tensors_by_name_does_not_take_codes_for_numbers(kind, saved_as, tmp_path):
+    """torch.distributed.checkpoint and torch.optim, into every other format."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
+
+    def build(state, master, seeds=()):
+        model = torch.nn.Linear(64, 8).bfloat16()
+        options = {"momentum": 0.9} if kind is gst.SGD else {}
+        optimizer = kind(model.parameters(), lr=0.01, state=state, master=master, **options)
+        step(optimizer, list(model.parameters()), seeds)
+        optimizer.zero_grad()
+        return model, optimizer
+
+    model, optimizer = build(*saved_as, seeds=range(2))
+    dcp.save({"optimizer": get_optimizer_state_dict(model, optimizer)}, checkpoint_id=tmp_path)
+    exact, refusals = optimizer.fp32_state_dict()["state"], 0
+    for wanted in [("fp32", None), *FORMATS]:
+        other_model, other = build(*wanted)
+        other_model.load_state_dict(model.state_dict())
+        found = {"optimizer": get_optimizer_state_dict(other_model, other)}
+        try:
+            dcp.load(found, checkpoint_id=tmp_path)
+            set_optimizer_state_dict(other_model, other, found["optimizer"])
+        except CheckpointException as error:
+            # Keys that the checkpoint does not have.
+            assert "Missing key in checkpoint" in str(error) and wanted != saved_as
+            continue
+        except ValueError as error:
+            assert re.search(r"torch.distributed.checkpoint copies numbers and converts no formats\. Load it into an"
+                             r" optimizer with .*, whose state_dict\(\) load_state_dict\(\) converts", str(error))
+            refusals += 1
+            continue
+        held = other.fp32_state_dict()["state"]
+        for key, entry in exact.items():
+            for name in set(entry) & set(held[key]) - {"step"}:
+                assert torch.allclose(held[key][name].float(), entry[name].float(), rtol=1e-6), (wanted, name)
+    has_codes = any(name.endswith("_scale") for _, name in tensors(optimizer))
+    assert refusals or not has_codes
+    theirs = getattr(torch.optim, kind.__name__)(model.parameters(), lr=0.01, **({"momentum": 0.9} if kind is gst.SGD
+                                                                                else {}))
+    theirs.load_state_dict(optimizer.state_dict())
+    set_grads(list(model.parameters()), 7)
+    if has_codes:
+        with pytest.raises(AttributeError, match="'int' object"):
+            theirs.step()
+    # What is meant for it.
+    theirs.load_state_dict(optimizer.fp32_state_dict())
+    theirs.step()
+
+
+@pytest.mark.parametrize("state, master", FORMATS)
+def test_a_state_dict_has_the_format_that_its_group_has_now(state, master):
+    """Also if it was set after the last step, or before the first."""
+    for seeds in ([], [0, 1]):
+        optimizer, params = made(steps=0)
+        step(optimizer, params, seeds)
+        optimizer.param_groups[0].update(state=state, master=master)
+        found = [optimizer.state_dict()]
+        step(optimizer, params, [2] if not seeds else [])
+        made_so, others = made(steps=0, state=state, master=master)
+        made_so.load_state_dict(optimizer.state_dict())
+        found += [optimizer.state_dict(), made_so.state_dict()]
+        for saved in found:
+            assert ("ungrouped" in saved["param_groups"][0]) == (state != "fp32")
+            loaded, _ = made(steps=0, state=state, master=master)
+            loaded.load_state_dict(copy.deepcopy(saved))
+            same(tensors(loaded), tensors(made_so) if saved is not found[0] or seeds else {})
+        # And back.
+        made_so.param_groups[0].update(state="fp32", master=None)
+        saved = made_so.state_dict()
+        assert "ungrouped" not in saved["param_groups"][0]
+        assert {name for entry in saved["state"].values() for name in entry} == {"step", "exp_avg", "exp_avg_sq"}
+
+
+@pytest.mark.parametrize("state, master", [("16bit", None), ("8bit", "split")])
+@pytest.mark.parametrize("how", [{}, {"full_state_dict": True, "cpu_offload": True},
+                                 {"flatten_optimizer_state_dict": True}], ids=str)
+@pytest.mark.filterwarnings("ignore")
+def test_every_way_of_torch_distributed_checkpoint_gives_the_state_back(state, master, how, tmp_path):
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import (
+        StateDictOptions,
+        get_optimizer_state_dict,
+        set_optimizer_state_dict,
+    )
+
+    model, options = torch.nn.Linear(64, 8).bfloat16(), StateDictOptions(**how)
+    first, second = (gst.AdamW(model.parameters(), lr=0.01, state=state, master=master) for _ in range(2))
+    step(first, list(model.parameters()), range(2))
+    first.zero_grad()
+    dcp.save({"optimizer": get_optimizer_state_dict(model, first, options=options)}, checkpoint_id=tmp_path)
+    found = {"optimizer": get_optimizer_state_dict(model, second, options=options)}
+    dcp.load(found, checkpoint_id=tmp_path)
+    set_optimizer_state_dict(model, second, found["optimizer"], options=options)
+    same(tensors(second), tensors(first))
+
+
+@pytest.mark.parametrize("kind, slot", [(gst.AdamW, "exp_avg"), (gst.SGD, "momentum_buffer")])
+def test_numbers_that_are_set_beside_codes_take_their_place(kind, slot):
+    optimizer, params = made(kind, shapes=((2, 32),), state="8bit", lr=0.0)
+    optimizer.state[params[0]][slot] = torch.full((2, 32), 5.0)
+    params[0].grad = torch.zeros_like(params[0])
+    optimizer.step()
+    assert slot not in optimizer.state[params[0]] and slot + "_codes" in optimizer.state[params[0]]
+    assert optimizer.fp32_state_dict()["state"][0][slot].eq(4.5).all()
+
+
+def test_numbers_and_codes_of_one_slot_are_refused():
+    optimizer, _ = made(shapes=((2, 32),), state="8bit")
+    saved = optimizer.state_dict()
+    assert set(saved["state"][0]) == {"step", *(slot + suffix for slot in ("exp_avg", "exp_avg_sq")
+                                                for suffix in ("", "_codes", "_scale"))}
+    saved["state"][0]["exp_avg"] = torch.zeros(2, 32)
+    with pytest.raises(ValueError, match=r"'exp_avg'\] are numbers, and 'exp_avg_codes' is there too"):
+        optimizer.load_state_dict(saved)
 
 
 def test_bits_do_not_depend_on_which_parameters_step_together():
@@ -311,7 +437,8 @@ def test_memory_order_of_parameters_may_change():
     optimizer.param_groups[0].update(lr=0.0)
     optimizer.step()
     entry = optimizer.state[params[0]]
-    assert entry["exp_avg"].is_contiguous(memory_format=torch.channels_last) and entry["exp_avg_scale"].shape == (200,)
+    assert entry["exp_avg_codes"].is_contiguous(memory_format=torch.channels_last)
+    assert entry["exp_avg_scale"].shape == (200,)
     now = optimizer.fp32_state_dict()["state"][0]
     assert ((now["exp_avg"] - 0.9 * full["exp_avg"]).abs() <= 0.14 * full["exp_avg"].abs() + 1e-3).all()
     assert torch.equal(params[0], before) and torch.equal(now["master_param"], full["master_param"])
@@ -350,8 +477,8 @@ def test_bad_groups_are_named():
 
 def test_bad_state_is_named():
     optimizer, params = made(shapes=((2, 32),), state="8bit", master="split")
-    for name, size, dtype in (("exp_avg", 63, torch.uint8), ("remainder", 63, torch.int16),
-                              ("exp_avg_scale", 1, torch.uint8)):
+    for name, size, dtype in (("exp_avg", 63, torch.uint8), ("exp_avg_codes", 63, torch.uint8),
+                              ("remainder", 63, torch.int16), ("exp_avg_scale", 1, torch.uint8)):
         saved = copy.deepcopy(optimizer.state_dict())
         saved["state"][0][name] = torch.zeros(size, dtype=dtype)
         other = gst.AdamW(params_of(((2, 32),), torch.bfloat16), state="8bit", master="split")

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What gradscaler.torch says, and does, where users of PyTorch go wrong: each message names the cause and the cure."""
 
+import copy
 import inspect
+import math
 import types
 import typing
 import warnings
@@ -62,6 +64,34 @@ def test_state_of_another_optimizer_is_refused_by_name(kind):
             target.step()
         except ValueError as error:
             assert "has no '" in str(error)
+
+
+@pytest.mark.parametrize("wrong", [None, "x", math.nan, math.inf, -1.0, torch.ones(2), {}, [1.0], object()],
+                         ids=lambda wrong: str(wrong) if isinstance(wrong, float) else type(wrong).__name__)
+@pytest.mark.parametrize("kind", KINDS, **ids)
+def test_a_state_that_is_no_state_is_named_and_changes_nothing(kind, wrong):
+    p = param(2, grad=1.0)
+    optimizer = kind([p], lr=0.1, **{"momentum": 0.9} if kind in (gst.SGD, gst.RMSprop, gst.LARS) else {})
+    optimizer.step()
+    before = copy.deepcopy(optimizer.state_dict())
+    for name, value in before["state"][0].items():
+        is_number = name in ("step", "mu_product")
+        if not is_number and (wrong is None or isinstance(wrong, torch.Tensor)):
+            continue  # of one that is missing the step speaks
+        saved = copy.deepcopy(before)
+        saved["param_groups"][0]["lr"] = 0.5
+        saved["state"][0][name] = wrong
+        expected = "a count of steps" if name == "step" else "a number" if is_number else "a tensor"
+        with pytest.raises(ValueError, match=rf"^state_dict\['state'\]\[0\]\['{name}'\] is .*; it must be {expected}$"):
+            optimizer.load_state_dict(saved)
+        assert optimizer.param_groups[0]["lr"] == 0.1 and torch.equal(torch.as_tensor(optimizer.state[p][name]),
+                                                                      torch.as_tensor(value))
+
+
+@pytest.mark.parametrize("kind", KINDS, **ids)
+def test_master_weights_is_a_flag(kind):
+    with pytest.raises(TypeError, match="master_weights is 'False'; it must be True or False"):
+        kind(params_of(), lr=0.1, master_weights="False")
 
 
 def test_a_parameter_that_is_given_twice_is_named():
@@ -161,8 +191,12 @@ def test_a_scale_that_was_loaded_is_there_before_the_first_loss(kind, call):
 def test_an_iteration_without_a_gradient_leaves_the_scale(kind):
     p = param(2)
     optimizer, scaler = kind([p], lr=1.0), started(init_scale=8.0, growth_interval=1)
-    scaler.step(optimizer)
-    scaler.update()
+    # Once, since it may be all that there is to see of a model that is not trained.
+    for said in (pytest.warns(RuntimeWarning, match="no parameter that was stepped on has a gradient: nothing"),
+                 warnings.catch_warnings()):
+        with said:
+            scaler.step(optimizer)
+            scaler.update()
     assert (scaler.get_scale(), scaler.state_dict()["_growth_tracker"], p.tolist()) == (8.0, 0, [0.0, 0.0])
     p.grad = torch.full((2,), 8.0)
     scaler.step(optimizer)

@@ -11,6 +11,8 @@ import pytest
 
 import gradscaler as gs
 from gradscaler.formats import numbers_of
+from gradscaler.hyper import FLAGS
+from gradscaler.torch._plan import NUMBERS
 from torch_params import KINDS, close, copied, equal, gst, ids, param, params_of, same_state, set_grads, torch
 
 PAIRS = [(gst.SGD, torch.optim.SGD, dict(momentum=0.9, dampening=0.1, weight_decay=0.01)),
@@ -219,3 +221,29 @@ def test_evaluating_keeps_weights_that_have_no_average(kind):
     assert p[:5].detach().numpy().tobytes() == before[:5].numpy().tobytes()
     assert abs(float(p[5].detach() - before[5])) < 1e-7
     assert z.numpy().tobytes() == z_before.numpy().tobytes()
+
+
+@pytest.mark.parametrize("kind", KINDS, **ids)
+def test_an_option_does_the_same_in_a_group_as_in_the_constructor(kind):
+    """None is dropped, as PyTorch's Adagrad drops the first accumulator of a group."""
+    def train(group, **options):
+        params = params_of()
+        optimizer = kind([{"params": params, **group}], **{"lr": 0.1, **options})
+        for step in range(7):
+            set_grads(params, step)
+            optimizer.step()
+        return params
+
+    defaults = kind(params_of(), lr=0.1).defaults
+    # What others need to have an effect; that of the powers of a constant rate is none.
+    needs = {"dampening": {"momentum": 0.5}, "nesterov": {"momentum": 0.5},
+             "decoupled_weight_decay": {"weight_decay": 0.1}}
+    for name in set(NUMBERS[kind._KIND]) & set(defaults) | set(FLAGS) & set(defaults) - {"differentiable"}:
+        value, more = defaults[name], {key: found for key, found in needs.get(name, {}).items() if key in defaults}
+        if (kind, name) == (gst.AdamW, "decoupled_weight_decay"):
+            continue  # is what makes it AdamW
+        other = not value if isinstance(value, bool) else (0.5, 0.75) if isinstance(value, tuple) else (
+            3 if "warmup" in name else value * 0.5 or 0.25)
+        found = train({name: other}, **more)
+        assert equal(found, train({}, **{**more, name: other})), name
+        assert name == "weight_lr_power" or not equal(found, train({}, **more)), name

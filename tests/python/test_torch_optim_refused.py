@@ -18,6 +18,55 @@ class Quiet(torch.Tensor):
     pass
 
 
+#: What a param group cannot have, or not so, and the words of the refusal.
+NOT_IN_GROUPS = {
+    "max_grad_norm": (0.5, ValueError, "has 'max_grad_norm', which is one for all groups; pass it to the optimizer"),
+    "master_weights": (True, ValueError, "has 'master_weights', which is one for all groups"),
+    "seed": (3, ValueError, "has 'seed', which is one for all groups"),
+    "ema_decay": (1.0, ValueError, r"\['ema_decay'\] is 1.0; it must be in \[0, 1\)"),
+    "ema_warmup": ("no", TypeError, r"\['ema_warmup'\] is 'no'; it must be True or False"),
+    "state": ("4bit", ValueError, "state is '4bit'"), "master": ("half", ValueError, "master is 'half'"),
+}
+
+
+def test_every_option_is_one_of_groups_or_is_refused_there():
+    assert {*typing.get_type_hints(Own)} == {*NOT_IN_GROUPS}
+
+
+@pytest.mark.parametrize("key", NOT_IN_GROUPS)
+@pytest.mark.parametrize("kind", KINDS, **ids)
+def test_an_option_that_a_group_would_have_in_vain_is_refused(kind, key):
+    value, error, message = NOT_IN_GROUPS[key]
+    group = {"params": [param(2)], key: value}
+    with pytest.raises(error, match=message):
+        kind([group], lr=0.1)
+    p = param(2, grad=1.0)
+    optimizer = kind([p], lr=0.1)
+    with pytest.raises(error, match=message):
+        optimizer.add_param_group(group)
+    assert group.keys() == {"params", key} and len(optimizer.param_groups) == 1
+    for steps in range(2):
+        with pytest.raises(error, match=message):
+            optimizer.param_groups[0][key] = value
+            optimizer.step()
+        del optimizer.param_groups[0][key]
+        before = p.tolist()
+        optimizer.step()
+        assert p.tolist() != before, steps
+
+
+def test_a_group_that_gets_a_second_kind_of_master_is_refused():
+    p = torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
+    optimizer = gst.AdamW([("w", p)], lr=0.1, master_weights=True)
+    for _ in range(2):
+        p.grad = torch.ones_like(p)
+        optimizer.step()
+        optimizer.param_groups[0]["master"] = "split"
+        with pytest.raises(ValueError, match="master is 'split' in the group of w, and master_weights is True"):
+            optimizer.step()
+        optimizer.param_groups[0]["master"] = None
+
+
 def embedding():
     found = torch.nn.Embedding(4, 2, sparse=True)
     found(torch.tensor([1])).sum().backward()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from collections.abc import Iterator
 from operator import index
 from types import TracebackType
@@ -30,6 +31,24 @@ if native.abi_version() != native.ABI_VERSION:
         f"but the library that was found speaks {native.abi_version()}"
     )
 native.set_error_classes(BY_STATUS)
+
+
+def _warn(message: str) -> None:
+    """Tells the user of what the library has logged: once for each scaler that a scale has become too small, after
+    which it does nothing. What a report says of a floor was asked for."""
+    if "too small to divide by" not in message:
+        return
+    for word, ours in (("gsc_scaler_set_scale", "update(new_scale) sets one"), ("options.min_scale", "min_scale="),
+                       ("NaN in tensor ", "NaN in gradient ")):
+        message = message.replace(word, ours)
+    # The line that has called this package.
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(f"the {message}", RuntimeWarning, stacklevel=level)
+
+
+native.set_warner(_warn)
 
 #: The largest number of a float32, which scales are.
 FLOAT32_MAX = (2.0 - 2.0**-23) * 2.0**127
@@ -74,6 +93,21 @@ class Closeable:
         self.close()
 
 
+class Streamed(Closeable):
+    """What is worked on in a CUDA stream that users may set."""
+
+    __slots__ = ("_stream",)
+
+    @property
+    def stream(self) -> int:
+        """CUDA stream that its work is enqueued on, 0 for the default stream. The producer's, unless you set it."""
+        return self._stream
+
+    @stream.setter
+    def stream(self, stream: int) -> None:
+        self._stream: int = stream_number(stream)
+
+
 class Names:
     """Words of a C enumeration, both ways, with an error that lists them."""
 
@@ -103,6 +137,14 @@ def integer(argument: str, value: object, low: int, high: int) -> int:
     if not low <= number <= high:
         raise ValueError(f"{argument} is {number}; it must be in [{low}, {high}]")
     return int(number)
+
+
+def stream_number(stream: object) -> int:
+    """The address of a CUDA stream. TypeError and ValueError for what is none, such as an object of another library."""
+    for name in ("cuda_stream", "ptr"):
+        if hasattr(stream, name):
+            raise TypeError(f"stream is {type(stream).__name__}; it must be an integer: pass its {name}")
+    return integer("stream", stream, 0, (1 << 64) - 1)
 
 
 def flag(argument: str, value: object) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ._enums import CPU_TARGET, DEVICE_TYPE
-from ._native import Closeable, integer, native
+from ._native import Closeable, flag, integer, native
 from .errors import GradscalerError
 from .messages import named_errors
 
@@ -100,7 +100,7 @@ class Context(Closeable):
         options.device_type, options.device_index = parse_device(device)
         options.num_threads = integer("threads", threads, 0, 1 << 16)
         options.cpu_target = CPU_TARGET.code("cpu_target", cpu_target)
-        options.flags = native.CONTEXT_USE_CURRENT if use_current_context else 0
+        options.flags = native.CONTEXT_USE_CURRENT if flag("use_current_context", use_current_context) else 0
         self._prepare(options)
         #: ``"cpu"`` or ``"cuda:<n>"``.
         self.device: str = device_name(options.device_type, options.device_index)
@@ -115,6 +115,7 @@ class Context(Closeable):
 
     def _prepare(self, options: Any) -> None:
         """For subclasses: the last word on the options."""
+        options.warn()
 
     @property
     def threads(self) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from . import checkpoint, formats, groups, hyper, torch_state
-from ._native import Closeable, integer, native, real
+from ._native import Streamed, integer, native, real
 from .arrays import common_stream, items, leaves_of, numbers
 from .device import Context, DeviceLike
 from .memory import Tensor
@@ -77,7 +77,7 @@ class ParamGroup(MutableMapping[str, Any]):
         return f"ParamGroup({dict(self)!r})"
 
 
-class Optimizer(Closeable):
+class Optimizer(Streamed):
     """What all optimizers have; make one of the classes below.
 
     `params`, `grads`, `model_copy` and the entries of `state` are arrays or collections of arrays, paired by name: two
@@ -104,7 +104,7 @@ class Optimizer(Closeable):
     fit, memory that overlaps, and hyper-parameters out of range.
     """
 
-    __slots__ = ("params", "grads", "model_copy", "stream", "context", "_kind", "_keys", "_owners", "_groups",
+    __slots__ = ("params", "grads", "model_copy", "context", "_kind", "_keys", "_owners", "_groups",
                  "_written", "_taken", "_stepped_on", "_formats", "names")
 
     _KIND = -1
@@ -159,8 +159,7 @@ class Optimizer(Closeable):
                 groups.require_like(found, argument, self.params)
                 streams = [tensor for one in (self.params, found) for tensor in one._keep if tensor.stream is not None]
                 common_stream([*streams[:1], *streams[-1:]], ["params", argument].__getitem__)
-        #: CUDA stream that steps are enqueued on, 0 for the default stream. The producer's, unless you set it.
-        self.stream: int = self.params.stream
+        self._stream = self.params._stream
         slots = self._state_lists(options, state)
         ranges = parts.ranges or [(0, len(self.params), {})]
         group_options = [(first, count, options_of(overrides)) for first, count, overrides in ranges]
@@ -276,7 +275,7 @@ class Optimizer(Closeable):
         if a scaler has checked the gradients and not unscaled them, or a clip is pending.
         """
         self._ready()
-        self._handle.step(self.stream)
+        self._handle.step(self._stream)
         self._stepped()
 
     def eval(self) -> None:

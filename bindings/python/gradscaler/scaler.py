@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any, TypeVar, overload
 
 from . import policy as _policy
 from . import reducers, scaling
-from ._native import FLOAT32_MAX, Closeable, integer, native, real
+from ._native import FLOAT32_MAX, Closeable, integer, native, real, stream_number
 from .arrays import as_tensor, common_device, tensor_array
 from .device import Context, DeviceLike, resolve_context
 from .errors import InvalidArgumentError
@@ -148,12 +149,15 @@ class GradScaler(Closeable):
     def clip_grad_norm_(self, optimizer: Gradients, max_norm: float, norm_type: float = 2.0) -> None:
         """Limits the norm of all unscaled gradients of `optimizer` together to `max_norm` (>= 0).
 
-        The step clips in its own pass; gradients that are already unscaled are clipped now. The report has the norm.
-        `norm_type` is 2 or inf. Raises InvalidArgumentError and ValueError for other values.
+        The step clips in its own pass; gradients that are already unscaled are clipped now. The report has the norm,
+        for which alone `max_norm` may be inf. `norm_type` is 2 or inf. Raises InvalidArgumentError and ValueError for
+        other values.
         """
         grads = self._grads(optimizer)
-        self._handle.clip_grad_norm(grads._handle, real("max_norm", max_norm), norm_code(norm_type),
-                                    self._on(optimizer))
+        limit = real("max_norm", max_norm)
+        # The library's limit is finite. No norm is above the largest.
+        self._handle.clip_grad_norm(grads._handle, sys.float_info.max if limit == math.inf else limit,
+                                    norm_code(norm_type), self._on(optimizer))
         grads._mark_written()
 
     def clip_grad_value_(self, optimizer: Gradients, clip_value: float) -> None:
@@ -249,7 +253,7 @@ class GradScaler(Closeable):
 
     def _on(self, optimizer: Gradients) -> int:
         """The stream of a call that names gradients. Those of this scaler's device give it theirs, once for all."""
-        stream = optimizer.stream
+        stream = optimizer._stream
         if optimizer.context.device != self.context.device:
             return stream
         if self._adopted and stream != self._stream and self.context.device != "cpu":
@@ -270,7 +274,7 @@ class GradScaler(Closeable):
 
     @stream.setter
     def stream(self, stream: int) -> None:
-        self._stream = integer("stream", stream, 0, (1 << 64) - 1)
+        self._stream = stream_number(stream)
         self._adopted = True
 
     def set_reducer(self, reduce: reducers.Reducer | None) -> None:

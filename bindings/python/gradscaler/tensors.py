@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _fields, torch_memory, trees
-from ._native import FLOAT32_MAX, Closeable, native, real
+from ._native import FLOAT32_MAX, Streamed, native, real
 from .arrays import (
     Arrays,
     as_tensor,
@@ -47,7 +47,7 @@ class Recommendation:
     flushed: float
 
 
-class TensorList(Closeable):
+class TensorList(Streamed):
     """A validated plan over arrays of one device. The arrays are held, not copied.
 
     `arrays` is an array, several, a mapping from names to arrays, or nested ones. `names` replace these names in
@@ -59,7 +59,7 @@ class TensorList(Closeable):
     and arrays that are worked on in different CUDA streams.
     """
 
-    __slots__ = ("context", "read_only", "stream", "_keep", "_names", "_leaves", "_dtype", "_iteration", "_bound",
+    __slots__ = ("context", "read_only", "_keep", "_names", "_leaves", "_dtype", "_iteration", "_bound",
                  "_next", "_shown", "_immutable", "_torch")
 
     def __init__(self, arrays: Arrays | trees.Leaves, *, names: Sequence[str | None] | None = None,
@@ -75,8 +75,7 @@ class TensorList(Closeable):
                                  f" {counted(len(tensors), 'tensor')}")
         for i, name in enumerate(found_names):
             _require_name(name, f"names[{i}]" if names is not None else f"the name of {leaves.label(i)}")
-        #: CUDA stream that the arrays' producers work on; 0 is the default stream.
-        self.stream: int = common_stream(tensors, leaves.label)
+        self._stream = common_stream(tensors, leaves.label)
         #: The context that the list belongs to.
         self.context: Context = resolve_context(device, tensors[0].device if tensors else None)
         common_device(tensors, leaves, self.context.device)

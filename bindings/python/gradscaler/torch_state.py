@@ -79,6 +79,10 @@ def from_torch(optimizer: Optimizer, state_dict: Mapping[str, Any], rename: Rena
             label, name = f"state_dict['state'][{index}]", names[index]
             entry = state_dict["state"].get(index, {})
             present = [slot for slot in slots if entry.get(slot) is not None]
+            coded = [slot for slot in present if type(entry[slot]) is int]
+            if coded:
+                raise InvalidArgumentError(f"{label}[{coded[0]!r}] is in codes of gradscaler.torch.{kind}; save"
+                                           " fp32_state_dict() of it, which optimizers of every format load")
             missing = [slot for slot in wanted if slot not in present]
             if present and missing:
                 raise InvalidArgumentError(f"{label} has no {missing[0]!r}")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np  # type: ignore[import-not-found, unused-ignore]
 
-from .._native import native, real
+from .._native import integer, native, real
 from ..build import PACKAGE
 from ..errors import InvalidArgumentError
 from ..formats import GROUPED, groups_of, groups_shape
@@ -88,8 +88,10 @@ def update_scale(scale: Any, growth_tracker: Any, found_inf: Any, growth_factor:
     scale, growth_tracker = word("scale", scale), word("growth_tracker", growth_tracker, jnp.int32)
     call = jax.ffi.ffi_call("gradscaler_update_scale", [scale, growth_tracker], vmap_method="sequential",
                             input_output_aliases={0: 0, 1: 1})
-    after = call(scale, growth_tracker, word("found_inf", found_inf), growth_factor=np.float64(growth_factor),
-                 backoff_factor=np.float64(backoff_factor), growth_interval=np.int32(growth_interval))
+    after = call(scale, growth_tracker, word("found_inf", found_inf),
+                 growth_factor=np.float64(fixed("growth_factor", growth_factor)),
+                 backoff_factor=np.float64(fixed("backoff_factor", backoff_factor)),
+                 growth_interval=np.int32(integer("growth_interval", growth_interval, -(1 << 31), (1 << 31) - 1)))
     return after[0], after[1]
 
 

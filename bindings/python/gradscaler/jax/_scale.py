@@ -139,6 +139,9 @@ class DynamicScale:
         """The scale after a step in which `found_inf` was found."""
         if self.counters is None:
             options = dict(self.policy)
+            if not _is_pytorchs(options):
+                raise TypeError("this DynamicScale has another policy than PyTorch's and no counters, which that needs;"
+                                " make it with DynamicScale.create()")
             scale, tracker = update_scale(self.scale, self.growth_tracker, found_inf,
                                           **{name: options[name] for name in _PYTORCHS if name in options})
             return replace(self, scale=scale, growth_tracker=tracker)
@@ -186,7 +189,7 @@ def _fixed(options: Any) -> dict[str, Any]:
 
 def _is_pytorchs(options: dict[str, Any]) -> bool:
     plain = _fixed(_policy.preset_options("torch"))
-    return all(value == plain[name] for name, value in options.items() if name not in _PYTORCHS)
+    return all(name in plain and value == plain[name] for name, value in options.items() if name not in _PYTORCHS)
 
 
 def _register_with_flax() -> None:

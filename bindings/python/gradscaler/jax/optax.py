@@ -17,6 +17,7 @@ mean of gradients would cost passes that XLA saves. Evaluate Schedule-Free's par
 
 from __future__ import annotations
 
+import difflib
 import functools
 import importlib
 from collections.abc import Callable
@@ -98,8 +99,9 @@ def adagrad(learning_rate: Any, initial_accumulator_value: float = 0.1, eps: flo
 
 
 def rmsprop(learning_rate: Any, decay: float = 0.9, eps: float = 1e-8, initial_scale: float = 0.0,
-            eps_in_sqrt: bool = True, momentum: float | None = None, nesterov: bool = False) -> Any:
-    """As ``optax.rmsprop``, neither centered nor with a bias correction."""
+            eps_in_sqrt: bool = True, *, momentum: float | None = None, nesterov: bool = False) -> Any:
+    """As ``optax.rmsprop``, neither centered nor with a bias correction. `momentum` and `nesterov` by name: optax has
+    another argument in their place."""
     fixed = _fixed(decay=decay, eps=eps, initial_scale=initial_scale)
     scaled = _scale_by("RMSPROP", optax.ScaleByRmsState, ("nu",), start=fixed["initial_scale"], alpha=fixed["decay"],
                        **{"eps_root" if eps_in_sqrt else "eps": fixed["eps"]})
@@ -159,6 +161,7 @@ def skip_if_found_inf(inner: Any) -> Any:
 
     def update(updates: Any, state: Any, params: Any = None, *, found_inf: Any = 0.0, inv_scale: Any = None,
                **others: Any) -> tuple[Any, Any]:
+        _require_known(others)
         applied = _handlers.word("found_inf", found_inf) == 0
         if inv_scale is not None:
             factor = _handlers.word("inv_scale", inv_scale)
@@ -258,9 +261,18 @@ def _multiplied(updates: Any, found_inf: Any, inv_scale: Any) -> Any:
                                   updates)
 
 
+def _require_known(others: dict[str, Any]) -> None:
+    """TypeError for an argument that is nearly one of ours: optax passes all on, and none of its parts misses it."""
+    for name in others:
+        close = difflib.get_close_matches(name, ("found_inf", "inv_scale"), 1, 0.75)
+        if close:
+            raise TypeError(f"update got an unexpected keyword argument '{name}'; did you mean '{close[0]}'?")
+
+
 def _transformation(init: Callable[[Any], Any], update: Callable[..., tuple[Any, Any]]) -> Any:
     def with_words(updates: Any, state: Any, params: Any = None, *, found_inf: Any = 0.0, inv_scale: Any = 1.0,
                    **others: Any) -> tuple[Any, Any]:
+        _require_known(others)
         return update(updates, state, _handlers.word("found_inf", found_inf), _handlers.word("inv_scale", inv_scale))
 
     return optax.GradientTransformationExtraArgs(init, with_words)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """State in 16 and 8 bits as tensors of PyTorch. Every conversion is the library's; here is where the tensors lie.
 
-A slot in codes has two tensors: `exp_avg` in the parameter's shape and order, and `exp_avg_scale` with a byte for each
-32 elements in the order of memory. Codes that PyTorch has no dtype for are integers. Of a DTensor each rank has the
-codes and scales of its shard.
+A slot with scales has two tensors: `exp_avg_codes` in the parameter's shape and order, and `exp_avg_scale` with a byte
+for each 32 elements in the order of memory. Codes that PyTorch has no dtype for are integers. Of a DTensor each rank
+has the codes and scales of its shard. They are not called `exp_avg`, since torch.distributed.checkpoint and torch.optim
+copy by name and would take them for numbers; a state dict has the number of their bits there, by which it is refused.
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ FORMAT_KEYS = ("state", "master", "ema_decay", "ema_warmup", "ungrouped")
 #: What a group with state in codes says of parameters that have float32 state all the same: see codes_for. It lets
 #: torch.distributed.checkpoint refuse a checkpoint that has codes of these, whose numbers it would copy.
 UNGROUPED = {"ungrouped": "fp32"}
+#: What codes with scales are called, after the name of their slot.
+CODED = "_codes"
+#: What a state dict has in the place of a slot that is in codes, and their format; PyTorch flattens no words.
+TOLD = {8: "8bit", 16: "16bit"}
 #: Dtypes that have masters.
 NARROW = (torch.float16, torch.bfloat16)
 #: The library's codes of PyTorch's dtypes.
@@ -54,8 +59,9 @@ _DTYPES = {code: getattr(torch, name) for code, name in {**DTYPE_NAMES, **STORED
 _NUMBERS = {"average": 2}
 
 
-def format_of(group: Mapping[str, Any], p: Any, label: str) -> tuple[str, str | None]:
-    """`state` and `master` of a param group; ValueError naming both and the parameter if it cannot have them."""
+def format_of(group: Mapping[str, Any], p: Any, label: str, has_master: bool = False) -> tuple[str, str | None]:
+    """`state` and `master` of a param group; ValueError naming both and the parameter if it cannot have them, as with a
+    master of another kind (`has_master`)."""
     state, master = group.get("state", "fp32"), group.get("master")
     hyper.format_code("state", state, hyper.STATE)
     hyper.format_code("master", master, hyper.MASTER)
@@ -65,6 +71,9 @@ def format_of(group: Mapping[str, Any], p: Any, label: str) -> tuple[str, str | 
     if master is not None and p.dtype not in NARROW:
         raise ValueError(f"master is {master!r}, but {label} is {str(p.dtype).rpartition('.')[2]}; it must be float16"
                          " or bfloat16: put it into a param group with master=None")
+    if master is not None and has_master:
+        raise ValueError(f"master is {master!r} in the group of {label}, and master_weights is True; a parameter has"
+                         " one kind of master")
     return state, master
 
 
@@ -83,7 +92,18 @@ def codes_for(p: Any, kind: int, state: str, master: str | None, centered: bool 
 
 
 def names_of(slot: str, code: int) -> tuple[str, ...]:
-    return (slot, slot + SCALE) if code in GROUPED else (slot,)
+    """The names of the tensors of a slot: values or codes, then the scales if there are any."""
+    return (slot + CODED, slot + SCALE) if code in GROUPED else (slot,)
+
+
+def _name(entry: Mapping[str, Any], slot: str) -> str:
+    """What the values or codes of a slot are called that an entry has. Values that were set beside codes count."""
+    return slot + CODED if entry.get(slot) is None and slot + CODED in entry else slot
+
+
+def held(entry: Mapping[str, Any], slot: str) -> Any:
+    """The values or codes of a slot; None if there are none."""
+    return entry.get(_name(entry, slot))
 
 
 def counter(steps: float) -> Any:
@@ -97,7 +117,7 @@ def wide(p: Any) -> Any:
 
 
 def all_names(kind: int) -> set[str]:
-    return {MASTER, REMAINDER, EMA, *SLOTS[kind], *(slot + SCALE for slot in SLOTS[kind])}
+    return {MASTER, REMAINDER, EMA, *SLOTS[kind], *(slot + end for slot in SLOTS[kind] for end in (CODED, SCALE))}
 
 
 def fresh(p: Any, slot: str, code: int, value: float = 0.0) -> dict[str, Any]:
@@ -110,7 +130,7 @@ def fresh(p: Any, slot: str, code: int, value: float = 0.0) -> dict[str, Any]:
                 torch.zeros_like(p, dtype=wide(p), requires_grad=False)}
     if value != 0.0:
         return _encoded(p, slot, code, torch.full_like(p, value, dtype=torch.float32, requires_grad=False))
-    found = {slot: torch.zeros_like(p, dtype=_DTYPES[code], requires_grad=False)}
+    found = {names_of(slot, code)[0]: torch.zeros_like(p, dtype=_DTYPES[code], requires_grad=False)}
     if code in GROUPED:
         found[slot + SCALE] = _scales(p)
     return found
@@ -127,10 +147,11 @@ def fit(entry: dict[str, Any], p: Any, kind: int, codes: Mapping[str, int], labe
         if code == native.FP64 and entry.get(slot) is not None:
             entry[slot] = entry[slot].to(torch.float64).reshape(-1)
             continue
-        if slot == REMAINDER or entry.get(slot) is None or _is_fit(entry, p, slot, code):
+        if slot == REMAINDER or held(entry, slot) is None or _is_fit(entry, p, slot, code):
             continue
         values = fitted(_decoded(entry, slot, kind, label), p)
-        entry.pop(slot + SCALE, None)
+        for end in ("", CODED, SCALE):
+            entry.pop(slot + end, None)
         if code != native.FP32 and values.shape != p.shape:
             raise ValueError(f"{label}'s state {slot!r} has shape {tuple(values.shape)}, but {label} has"
                              f" {tuple(p.shape)}")
@@ -139,21 +160,21 @@ def fit(entry: dict[str, Any], p: Any, kind: int, codes: Mapping[str, int], labe
 
 
 def _fit_master(entry: dict[str, Any], p: Any, kind: int, code: int | None, has_master: bool) -> None:
-    held = entry.get(REMAINDER)
-    own = int(native.INT16) if held is None else _held_code(entry, REMAINDER, kind)
+    remainder = entry.get(REMAINDER)
+    own = int(native.INT16) if remainder is None else _held_code(entry, REMAINDER, kind)
     if code is None:
         entry.pop(REMAINDER, None)
-        if held is not None and has_master and entry.get(MASTER) is None:
-            entry[MASTER] = _converted(_in_order(held, p), own, None, p, native.FP32, p)
+        if remainder is not None and has_master and entry.get(MASTER) is None:
+            entry[MASTER] = _converted(_in_order(remainder, p), own, None, p, native.FP32, p)
         return
     master = entry.pop(MASTER, None)
     if master is not None:
         entry[REMAINDER] = _converted(fitted(master, p), native.FP32, None, p, code, p)
-    elif held is None:
+    elif remainder is None:
         entry.update(fresh(p, REMAINDER, code))
     else:
-        held = _in_order(held, p)
-        entry[REMAINDER] = held if own == code else _converted(held, own, None, p, code)
+        remainder = _in_order(remainder, p)
+        entry[REMAINDER] = remainder if own == code else _converted(remainder, own, None, p, code)
 
 
 def fitted(value: Any, p: Any) -> Any:
@@ -169,14 +190,18 @@ def _in_order(value: Any, p: Any, dtype: Any = None) -> Any:
 
 
 def _held_code(entry: Mapping[str, Any], slot: str, kind: int) -> int:
-    dtype = str(entry[slot].dtype).rpartition(".")[2]
-    return held_code(kind, slot, dtype, slot + SCALE in entry) or int(native.FP32)
+    name = _name(entry, slot)
+    dtype = str(entry[name].dtype).rpartition(".")[2]
+    return held_code(kind, slot, dtype, name != slot) or int(native.FP32)
 
 
 def _is_fit(entry: dict[str, Any], p: Any, slot: str, code: int) -> bool:
-    value, scales = entry[slot], entry.get(slot + SCALE)
-    if (value.dtype != _DTYPES[code] and not (code == native.FP32 and value.dtype == torch.float64)) or (
-            (scales is not None) != (code in GROUPED)) or value.shape != p.shape or not is_in_order(value, p):
+    name = _name(entry, slot)
+    value, scales = entry[name], None if name == slot else entry.get(slot + SCALE)
+    if (name, scales is not None) != (names_of(slot, code)[0], code in GROUPED) or value.shape != p.shape:
+        return False
+    is_double = code == native.FP32 and value.dtype == torch.float64
+    if not (value.dtype == _DTYPES[code] or is_double) or not is_in_order(value, p):
         return False
     if scales is not None and not is_dtensor(p) and scales.shape != _layout(p)[0]:
         if scales.numel() != math.prod(_layout(p)[0]):
@@ -186,10 +211,12 @@ def _is_fit(entry: dict[str, Any], p: Any, slot: str, code: int) -> bool:
 
 
 def _decoded(entry: Mapping[str, Any], slot: str, kind: int, label: str) -> Any:
-    value, scales = entry[slot], entry.get(slot + SCALE)
-    if scales is None:
+    value, scales = held(entry, slot), entry.get(slot + SCALE)
+    if _name(entry, slot) == slot:
         return value
     needed, name = groups_of(local(value).numel()), slot + SCALE
+    if scales is None:
+        raise ValueError(f"{label}'s state has {slot + CODED!r} without {name!r}")
     if scales.dtype != torch.uint8 or local(scales).numel() < needed or not local(scales).is_contiguous():
         raise ValueError(f"{label}'s state {name!r} is {local(scales).numel()} x {scales.dtype}; it must be a"
                          f" contiguous uint8 tensor of {needed} scales")
@@ -198,7 +225,7 @@ def _decoded(entry: Mapping[str, Any], slot: str, kind: int, label: str) -> Any:
 
 def _encoded(p: Any, slot: str, code: int, values: Any) -> dict[str, Any]:
     found = fresh(p, slot, code)
-    _convert(values.float(), native.FP32, None, found[slot], code, found.get(slot + SCALE))
+    _convert(values.float(), native.FP32, None, found[names_of(slot, code)[0]], code, found.get(slot + SCALE))
     return found
 
 
@@ -293,11 +320,73 @@ def _first_of_shard(p: Any) -> int:
 # State dicts.
 
 
+def told(entry: dict[str, Any]) -> dict[str, Any]:
+    """State of a parameter as a state dict has it."""
+    bits = {name.removesuffix(CODED): 8 * value.element_size() for name, value in entry.items() if name.endswith(CODED)}
+    return {**entry, **bits}
+
+
+def untold(kind: int, state_dict: Mapping[str, Any]) -> dict[Any, Any]:
+    """The state in a state dict, as before :func:`told`. ValueError if something has mixed two formats."""
+    state = dict(state_dict["state"])
+    for group in state_dict["param_groups"]:
+        for key in group["params"]:
+            if key in state:
+                label = f"state_dict['state'][{key!r}]"
+                state[key] = _untold(kind, state[key], label)
+                _require_as_told(kind, group, state[key], label)
+    return state
+
+
+def _untold(kind: int, saved: Mapping[str, Any], label: str) -> dict[str, Any]:
+    found = dict(saved)
+    for slot in SLOTS[kind]:
+        value, coded = saved.get(slot), slot + CODED
+        if coded in saved and isinstance(value, torch.Tensor):
+            raise ValueError(f"{label}[{slot!r}] are numbers, and {coded!r} is there too; leave out one of them")
+        if coded not in saved and type(value) is int and value in TOLD:
+            raise ValueError(f"{label}[{slot!r}] is {value}, for codes of state={TOLD[value]!r}:"
+                             " torch.distributed.checkpoint copies numbers and converts no formats. Load it into an"
+                             " optimizer with the `state` and `master` that were saved, whose state_dict()"
+                             " load_state_dict() converts, or save fp32_state_dict()")
+        if coded in saved:
+            found.pop(slot, None)
+        elif slot + SCALE in saved and slot in saved:
+            # Of an earlier version.
+            found[coded] = found.pop(slot)
+    return found
+
+
+def _require_as_told(kind: int, group: Mapping[str, Any], saved: Mapping[str, Any], label: str) -> None:
+    """ValueError if integers in the state of a parameter are not of the formats that its param group was saved with:
+    torch.distributed.checkpoint has copied them into those of another format."""
+    state, master = group.get("state", "fp32"), group.get("master")
+    if state not in hyper.STATE or master not in hyper.MASTER:
+        return
+    codes = codes_of(kind, state, master)
+    for slot in (*SLOTS[kind], REMAINDER):
+        name = _name(saved, slot)
+        value = saved.get(name)
+        if slot in codes and isinstance(value, torch.Tensor) and (slot == REMAINDER or name != slot) and (
+                _held_code(saved, slot, kind) != codes[slot]):
+            raise ValueError(f"{label}[{name!r}] is {str(value.dtype).rpartition('.')[2]}, which is no format of"
+                             f" state={state!r}, master={master!r} that its param group was saved with:"
+                             " torch.distributed.checkpoint copies numbers and converts no formats. Load it into an"
+                             " optimizer with these, whose state_dict() load_state_dict() converts")
+
+
 def require_loadable(kind: int, p: Any, saved: Mapping[str, Any], label: str) -> None:
-    """ValueError unless `saved`, state of a parameter, has its shape."""
-    slots, names, numbers = {*SLOTS[kind], MASTER, REMAINDER, EMA}, all_names(kind), numbers_of(kind)
+    """ValueError unless `saved`, state of a parameter, has its shape, and numbers where these belong."""
+    names, numbers = all_names(kind), numbers_of(kind)
+    slots = {name for name in names if not name.endswith(SCALE)}
     for slot, value in saved.items():
         own = f"{label}[{slot!r}]"
+        if slot in ("step", "mu_product"):
+            number = _number(value)
+            if not 0.0 <= number <= 2.0**53 or (slot == "step" and number != int(number)):
+                raise ValueError(f"{own} is {value!r}; it must be a {'count of steps' if slot == 'step' else 'number'}")
+        if slot in names and value is not None and not isinstance(value, torch.Tensor):
+            raise ValueError(f"{own} is {type(value).__name__}; it must be a tensor")
         if slot in names - slots and is_dtensor(p) and tuple(value.shape) != _layout(p)[0]:
             raise ValueError(f"{own} has shape {tuple(value.shape)}, but here the shards have {_layout(p)[0]}: their"
                              " groups of 32 elements are others; save fp32_state_dict() to load it on any number of"
@@ -307,6 +396,14 @@ def require_loadable(kind: int, p: Any, saved: Mapping[str, Any], label: str) ->
                 raise ValueError(f"{own} has {value.numel()} numbers; it must have {numbers[slot]}")
         elif slot in slots and value is not None and tuple(value.shape) != tuple(p.shape):
             raise ValueError(f"{own} has shape {tuple(value.shape)}, but the parameter has {tuple(p.shape)}")
+
+
+def _number(value: Any) -> float:
+    """Of a number or a tensor of one; NaN for others."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        return math.nan
 
 
 def _from_flashoptim(p: Any, saved: Mapping[str, Any], master_bytes: int | None, label: str) -> dict[str, Any]:
@@ -349,7 +446,7 @@ def loaded(kind: int, p: Any, saved: Mapping[str, Any], master_bytes: int | None
             found[slot] = counter(float(value))
         elif not isinstance(value, torch.Tensor):
             found[slot] = value
-        elif slot in floats and value.dtype.is_floating_point and slot + SCALE not in saved:
+        elif slot in floats and value.dtype.is_floating_point:
             found[slot] = torch.empty_like(p, dtype=wide(p), requires_grad=False).copy_(value.detach())
         else:
             # The user's own, codes, and numbers per tensor.

@@ -23,10 +23,23 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .. import hyper, torch_memory
 from .._native import flag, integer, native, real
-from ..formats import EMA, codes_of
+from ..formats import EMA, REMAINDER, SCALE, codes_of
 from ..messages import unexpected
 from ._check import Check, StepReport, clip_factor, is_lost, product
-from ._formats import CODES, FORMAT_KEYS, MASTER, UNGROUPED, codes_for, fit, format_of, loaded, require_loadable
+from ._formats import (
+    CODED,
+    CODES,
+    FORMAT_KEYS,
+    MASTER,
+    UNGROUPED,
+    codes_for,
+    fit,
+    format_of,
+    loaded,
+    require_loadable,
+    told,
+    untold,
+)
 from ._held import hold, is_alone, is_counted, is_direct, is_state_held
 from ._plan import NOT_ALWAYS, NUMBERS, Plan
 from ._seen import Seen, in_order
@@ -110,7 +123,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
                              " of the parameters, whose norm is not that of all; call clip_grad_norm_ before the step")
         self._forget()
         self.max_grad_norm = max_grad_norm
-        self._master_weights = bool(master_weights)
+        self._master_weights = flag("master_weights", master_weights)
         self._fused = fused is not False
 
     def _forget(self) -> None:
@@ -226,6 +239,23 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         super().__setstate__(state)
         self._step_supports_amp_scaling = self.defaults.get("fused") is not False
 
+    def state_dict(self) -> dict[str, Any]:
+        """As PyTorch's. Beside ``exp_avg_codes`` and ``exp_avg_scale``, ``exp_avg`` is the bits of a code, 8 or 16."""
+        found: dict[str, Any] = super().state_dict()
+        state, own = found["state"], iter(labelled(self.param_groups))
+        for group in found["param_groups"]:
+            group.pop("ungrouped", None)
+            has_codes = group.get("state", "fp32") != "fp32"
+            group.update(UNGROUPED if has_codes else {})
+            for key, (p, settings, label) in zip(group["params"], own, strict=False):
+                if state.get(key) and (has_codes or group.get("master") or any(
+                        name == REMAINDER or name.endswith(SCALE) for name in state[key])):
+                    # The format of the group may have been set since the last step.
+                    entry = dict(state[key])
+                    self._fit(entry, p, settings, label)
+                    state[key] = told(entry)
+        return found
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads `state_dict`, of :meth:`state_dict` here or of the optimizer of this name in ``torch.optim``, or in
         FlashOptim, after the model's weights.
@@ -234,9 +264,11 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         are dropped where there are none. ValueError, before anything changes, for state of other shapes.
         """
 
-        def take(_: Any, found: dict[str, Any]) -> None:
+        def take(_: Any, found: dict[str, Any]) -> dict[str, Any]:
+            found = {**found, "state": untold(self._KIND, found)}
             self._require_loadable(found)
             self._loading = found
+            return found
 
         # After the hooks of users, which may give another one.
         handle = self.register_load_state_dict_pre_hook(take)
@@ -263,7 +295,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
                 if group.get(name) and name not in self.defaults and name not in FORMAT_KEYS:
                     raise ValueError(f"{label} has {name}={group[name]}, which {type(self).__name__} does not take")
         for p, key in self._pairs(state_dict):
-            require_loadable(self._KIND, p, state_dict["state"].get(key, {}), f"state_dict['state'][{key}]")
+            require_loadable(self._KIND, p, state_dict["state"].get(key, {}), f"state_dict['state'][{key!r}]")
 
     def _loaded(self, state_dict: dict[str, Any]) -> Any:
         pairs = self._pairs(state_dict)
@@ -276,13 +308,12 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         for p, key in pairs:
             if key in state_dict["state"]:
                 entries[p] = loaded(self._KIND, p, state_dict["state"][key], widths.get(key),
-                                    f"state_dict['state'][{key}]")
+                                    f"state_dict['state'][{key!r}]")
                 self._fit(entries[p], p, *labels[p])
         return entries
 
     def _fit(self, entry: dict[str, Any], p: Any, group: dict[str, Any], label: str) -> None:
-        state, master = format_of(group, p, label)
-        codes = codes_for(p, self._KIND, state, master, bool(group.get("centered")))
+        codes = codes_for(p, self._KIND, *format_of(group, p, label), bool(group.get("centered")))
         fit(entry, p, self._KIND, codes, label, self._master_weights)
         if not group.get("ema_decay"):
             entry.pop(EMA, None)
@@ -291,7 +322,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
     def fp32_state_dict(self) -> dict[str, Any]:
         """:meth:`state_dict` with all state in float32, and split masters as ``master_param``: what every format here,
         every number of ranks and the optimizer of this name in ``torch.optim`` load."""
-        found = self.state_dict()
+        found = super().state_dict()
         codes = codes_of(self._KIND, "fp32", None)
         for p, key in self._pairs(found):
             if key in found["state"]:
@@ -315,8 +346,6 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             try:
                 for key, value in self._formats.items():
                     param_group.setdefault(key, value)
-                if param_group.get("state", "fp32") != "fp32":
-                    param_group.update(UNGROUPED)
                 super().add_param_group(param_group)
                 require_options(param_group, f"param_groups[{number}]")
                 first: dict[Any, str] = {}
@@ -339,10 +368,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
                             " For others use torch.optim with gradscaler.torch.GradScaler")
         if is_flattened(p):
             self._flattened = label
-        _, master = format_of(group, p, label)
-        if master is not None and self._master_weights:
-            raise ValueError(f"master is {master!r} in the group of {label}, and master_weights is True; a"
-                             " parameter has one kind of master")
+        format_of(group, p, label, self._master_weights)
 
     # The step.
 
@@ -470,7 +496,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         Returns whether `tell` was called with the parameters that a step writes, which is cheapest here.
         """
         groups = self.param_groups
-        structure = [(len(group["params"]), group.get("state"), group.get("master"),
+        # A key that is new may be one that is refused.
+        structure = [(len(group), len(group["params"]), group.get("state"), group.get("master"),
                       *(bool(group.get(key)) for key in _STRUCTURE)) for group in groups]
         if self._process != (os.getpid(), torch.get_num_threads()):
             # Those of a process that forked would wait for threads that are not here.
@@ -537,7 +564,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             for i, (index, entry, steps) in enumerate(zip(plan.indices, plan.entries, plan.steps(), strict=True)):
                 if self._entries.get(self._seen.tensors[index], {}) is not entry and (entry or plan.state):
                     return False
-                if any(entry.get(name) is not values[i] for name, values in plan.state.items()) or (
+                if any(entry.get(name) is not values[i] or (name.endswith(CODED) and name.removesuffix(CODED) in entry)
+                       for name, values in plan.state.items()) or (
                         plan.key.master and entry.get(MASTER) is not plan.params[i]):
                     return False
                 if self._KIND != native.SGD and float(entry.get("step", -1)) != steps:

@@ -13,7 +13,7 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from .._native import native
 from ..formats import REMAINDER
 from ..policy import Unpack
-from ._formats import MASTER
+from ._formats import MASTER, NARROW, wide
 from ._optim import FusedOptimizer, Own
 from ._settle import labelled
 
@@ -80,10 +80,10 @@ class Adagrad(FusedOptimizer, torch.optim.Adagrad):  # type: ignore[misc, unused
         super().__init__(params, lr, lr_decay, weight_decay, initial_accumulator_value, eps, foreach,
                          maximize=maximize, differentiable=differentiable, fused=fused)
         for p, group, label in labelled(self.param_groups):
-            entry = self.state[p]
-            if p.dtype in (torch.float16, torch.bfloat16):
-                # PyTorch's has 16 bits.
-                entry["sum"] = torch.full_like(p, initial_accumulator_value, dtype=torch.float32, requires_grad=False)
+            entry, first = self.state[p], group["initial_accumulator_value"]
+            if p.dtype in NARROW or first != initial_accumulator_value:
+                # PyTorch's has 16 bits, and the value of the constructor in every group.
+                entry["sum"] = torch.full_like(p, first, dtype=wide(p), requires_grad=False)
             if p.device.type != "meta":
                 self._fit(entry, p, group, label)
 

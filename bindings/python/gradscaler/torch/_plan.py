@@ -23,6 +23,7 @@ from ..device import Context
 from ..errors import InvalidArgumentError
 from ..memory import Tensor
 from ..messages import named_errors
+from ._formats import names_of
 from ._seen import Looked, look
 from ._threads import context_of
 
@@ -175,8 +176,9 @@ class Plan:
                            " replaced by another thread during the step")
 
     def _slot(self, slot: str, code: int) -> Any:
-        suffix, seen = f"'s state {slot!r}", dict(zip(self.state, self.seen[2:], strict=True))
-        return self._list(self._array(self.state[slot], seen[slot], suffix, 0 if code == native.FP32 else code,
+        name, seen = names_of(slot, code)[0], dict(zip(self.state, self.seen[2:], strict=True))
+        suffix = f"'s state {name!r}"
+        return self._list(self._array(self.state[name], seen[name], suffix, 0 if code == native.FP32 else code,
                                       slot + formats.SCALE), suffix)
 
     def _options(self, position: int) -> Any:

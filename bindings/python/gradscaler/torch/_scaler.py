@@ -53,6 +53,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     _updater: Policy | None = None
     _counters: dict[str, int] | None = None
     _warned = False
+    _warned_of_nothing = False
     # Whether a state was loaded, so that there is a scale before the first loss.
     _has_loaded = False
 
@@ -292,6 +293,11 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         if not flags and states and all(state["stage"] is OptState.STEPPED for state in states.values()):
             # Optimizers without a single gradient: there is nothing that the scale could go by.
             self._per_optimizer_states = defaultdict(states.default_factory)
+            if not self._warned_of_nothing:
+                self._warned_of_nothing = True
+                warnings.warn("no parameter that was stepped on has a gradient: nothing is trained, and the scale"
+                              " stays. Call backward() before step(), and give the optimizer the parameters that the"
+                              " loss depends on", RuntimeWarning, stacklevel=2)
             return
         if (_context(scale.device) is None and not self._beyond) or not flags:
             # Without flags PyTorch raises what its users expect.

@@ -17,7 +17,7 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .. import hyper
 from .._enums import SLOTS
-from .._native import native
+from .._native import flag, native, real
 from ..arrays import as_tensor
 from ..formats import EMA, REMAINDER, SCALE, numbers_of
 from ._formats import (
@@ -29,6 +29,7 @@ from ._formats import (
     fitted,
     format_of,
     fresh,
+    held,
     is_ungrouped,
     names_of,
     offsets_of,
@@ -74,7 +75,17 @@ def labelled(groups: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, dict[str, 
             yield p, group, label_of(group, number, position)
 
 
+#: Options of an optimizer, which a group would have in vain.
+_OF_ALL = ("max_grad_norm", "master_weights", "seed")
+
+
 def require_options(group: Mapping[str, Any], label: str) -> None:
+    for key in _OF_ALL:
+        if key in group:
+            raise ValueError(f"{label} has {key!r}, which is one for all groups; pass it to the optimizer")
+    if not 0.0 <= real(f"{label}['ema_decay']", group.get("ema_decay", 0.0)) < 1.0:
+        raise ValueError(f"{label}['ema_decay'] is {group['ema_decay']}; it must be in [0, 1)")
+    flag(f"{label}['ema_warmup']", group.get("ema_warmup", False))
     for key, why in (("differentiable", "autograd does not follow the step"),
                      ("capturable", "its counts of steps are not on the device")):
         if group.get(key):
@@ -161,7 +172,7 @@ class Settlement:
         flags = sum(bit for name, bit in hyper.FLAGS.items() if group.get(name))
         if kind in (native.ADAM, native.ADAMW):
             flags &= ~native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY
-        state, master_format = format_of(group, p, label)
+        state, master_format = format_of(group, p, label, self._master_weights)
         codes = {**codes_for(p, kind, state, master_format, bool(group.get("centered"))), EMA: native.FP32}
         slots = tuple(slot for slot in SLOTS[kind] if hyper.has_slot(kind, slot, group.get("momentum", 0), flags))
         slots += (EMA,) * bool(group.get("ema_decay")) + (REMAINDER,) * (REMAINDER in codes)
@@ -232,7 +243,7 @@ class Settlement:
         """Refuses state of a parameter that has become another, and tells of state that other code has narrowed."""
         for slot in recipe.slots:
             value = entry.get(slot)
-            if value is None or recipe.codes[slot] != native.FP32 or slot + SCALE in entry:
+            if value is None or recipe.codes[slot] != native.FP32:
                 continue
             if value.dtype in NARROW and any(name.endswith(SCALE) for name in entry):
                 # Ours of 16 bits, of a group that has another format now.
@@ -255,7 +266,7 @@ class Settlement:
             fit(entry, p, self._kind, codes, label, self._master_weights)
         if self._kind == native.SGD:
             # PyTorch has a buffer from the first applied step on, and none before.
-            known = entry.get("momentum_buffer") is not None
+            known = held(entry, "momentum_buffer") is not None
             made = _NOTHING
             if "momentum_buffer" in slots and not known:
                 made = fresh(p, "momentum_buffer", codes["momentum_buffer"])
