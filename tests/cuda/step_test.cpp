@@ -294,6 +294,20 @@ TEST(DeviceFormats, ExtremeGradientsAsOnTheCpu) {
   }
 }
 
+/// A ratio of norms close to 0 is limited, so that the other weights are not moved by inf times 0.
+TEST(DeviceFormats, ATinyGradientAsOnTheCpu) {
+  SKIP_WITHOUT_DEVICE();
+  for (const int32_t kind : {GSC_LAMB, GSC_LARS}) {
+    SCOPED_TRACE(text("kind ", kind));
+    Pair pair({.name = "", .kind = kind, .grad_dtype = GSC_FP32}, {1000});
+    pair.grads[0].host().fill(0.0);
+    pair.grads[0].host().set(7, 0x1p-149);
+    pair.grads[0].upload();
+    pair.step_and_compare();
+    for (const double weight : pair.params[0].host().values()) ASSERT_TRUE(std::isfinite(weight));
+  }
+}
+
 TEST(DeviceStep, EvaluatesAsTheCpuDoes) {
   SKIP_WITHOUT_DEVICE();
   for (const int32_t kind : {GSC_ADAMW_SCHEDULE_FREE, GSC_SGD_SCHEDULE_FREE}) {

@@ -190,6 +190,7 @@ def test_other_problems(tmp_path):
 
 @pytest.mark.parametrize("policy", [dict(init_scale=2.0**-140), dict(init_scale=2.0**-140, min_scale=2.0**-149),
                                     dict(init_scale=4.0, min_scale=1.0, floor_action="error", floor_patience=2)])
+@pytest.mark.filterwarnings("ignore:the loss scale .* is too small:RuntimeWarning")
 def test_a_collapsed_scale_is_logged_and_judged(tmp_path, policy):
     path, value = tmp_path / "log", full(np.nan, 4)
     scaler = gs.GradScaler(**policy)

@@ -366,7 +366,7 @@ def _require_as_told(kind: int, group: Mapping[str, Any], saved: Mapping[str, An
     codes = codes_of(kind, state, master)
     for slot in (*SLOTS[kind], REMAINDER):
         name = _name(saved, slot)
-        value = saved.get(name)
+        value: Any = saved.get(name)
         if slot in codes and isinstance(value, torch.Tensor) and (slot == REMAINDER or name != slot) and (
                 _held_code(saved, slot, kind) != codes[slot]):
             raise ValueError(f"{label}[{name!r}] is {str(value.dtype).rpartition('.')[2]}, which is no format of"
@@ -387,7 +387,7 @@ def require_loadable(kind: int, p: Any, saved: Mapping[str, Any], label: str) ->
                 raise ValueError(f"{own} is {value!r}; it must be a {'count of steps' if slot == 'step' else 'number'}")
         if slot in names and value is not None and not isinstance(value, torch.Tensor):
             raise ValueError(f"{own} is {type(value).__name__}; it must be a tensor")
-        if slot in names - slots and is_dtensor(p) and tuple(value.shape) != _layout(p)[0]:
+        if slot in names - slots and value is not None and is_dtensor(p) and tuple(value.shape) != _layout(p)[0]:
             raise ValueError(f"{own} has shape {tuple(value.shape)}, but here the shards have {_layout(p)[0]}: their"
                              " groups of 32 elements are others; save fp32_state_dict() to load it on any number of"
                              " ranks")
