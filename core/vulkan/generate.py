@@ -52,7 +52,7 @@ class Kernels:
 
     def source(self, body):
         """The whole of a kernel, from the text that calls translated functions."""
-        words = set(re.findall(r"\w+", body))
+        words = set(re.findall(r"(?<!\.)\b\w+", body))
         # OF(name) is name_float or name_double.
         real = re.search(r"#define OF\(name\) name##(\w+)", body)
         if real:
