@@ -200,14 +200,6 @@ def public(name, needs):
                 yield f"{name}.{word}.{attribute}", member
 
 
-def test_number_of_public_names():
-    """What users choose from, without constructors and the optimizers, which have one name a kind."""
-    kinds = {name for kind in gs.optimizers.__all__ for name in (kind, kind.lower())}
-    names = [path for module in MODULES for path, _ in public(*module.values)
-             if path.rpartition(".")[2] not in kinds | {"__init__"}]
-    assert len(names) <= 148, sorted(names)
-
-
 def documentation(path, thing):
     """Its docstring; of a constructor that of the class and of those of the package that it is made of."""
     if not path.endswith(".__init__"):
