@@ -3,6 +3,7 @@
 // It hands complete jobs to the backend. The scaler or the caller decides when to step, and under which device scalars.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <initializer_list>
 
@@ -180,15 +181,15 @@ class Optimizer final : public Object {
   Variant variant_;
   int32_t slot_count_;
   bool converts_gradients_ = false;
-  bool half_loaded_ = false;            ///< the last load_sync failed on the device
-  bool half_stepped_ = false;           ///< a step did, after a part of it that must not be done twice
-  bool evaluating_ = false;             ///< the parameters are the averages of their iterates
-  bool made_state_ = false;             ///< the state is not the caller's ...
-  bool used_state_ = false;             ///< ... and may hold more than it began with
-  double first_sum_;                    ///< Adagrad's initial value in group 0
-  Vec<gsc_optimizer_options> options_;  ///< per group
-  Vec<const float *> device_lrs_;       ///< per group
-  Vec<int32_t> group_of_;               ///< per tensor
+  bool half_loaded_ = false;              ///< the last load_sync failed on the device
+  bool half_stepped_ = false;             ///< a step did, after a part of it that must not be done twice
+  bool evaluating_ = false;               ///< the parameters are the averages of their iterates
+  bool made_state_ = false;               ///< the state is not the caller's ...
+  std::atomic<bool> used_state_ = false;  ///< ... and may hold more than it began with; slices run side by side
+  double first_sum_;                      ///< Adagrad's initial value in group 0
+  Vec<gsc_optimizer_options> options_;    ///< per group
+  Vec<const float *> device_lrs_;         ///< per group
+  Vec<int32_t> group_of_;                 ///< per tensor
   DeviceMemory groups_;
   DeviceMemory coefficients_;
   DeviceMemory device_group_of_;
@@ -196,8 +197,8 @@ class Optimizer final : public Object {
   DeviceMemory lags_;  ///< per tensor: applied steps that it was absent from; empty as long as all take all steps
   DeviceMemory record_;
   DeviceMemory offsets_;  ///< per tensor: index of its first element in stochastic rounding; empty unless is_coded()
-  Vec<DeviceMemory> replaced_;     ///< that recorded calls use
-  mutable bool recorded_ = false;  ///< a call was
+  Vec<DeviceMemory> replaced_;                  ///< that recorded calls use
+  mutable std::atomic<bool> recorded_ = false;  ///< a call was
   ListUse uses_[3 + kMaxSlots];
 };
 
