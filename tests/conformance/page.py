@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the generated parts of docs/dev/conformance.md: the table of systems from goldens.tar.xz, and the tables of
+"""Writes the generated parts of docs/dev/conformance.md: the table of systems from goldens/, and the tables of
 numbers from a file that the tests in python/ wrote. The text around them is written by hand.
 
     python page.py            writes the systems
@@ -85,7 +85,7 @@ def main():
     if not checked:
         PAGE.write_text(wanted)
     elif page != wanted:
-        sys.exit(f"{PAGE} is not what goldens.tar.xz says; run scripts/conformance page")
+        sys.exit(f"{PAGE} is not what {golden.FOLDER} says; run scripts/conformance page")
 
 
 if __name__ == "__main__":

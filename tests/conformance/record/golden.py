@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The golden files: trajectories of loss scales under overflow patterns, one JSON file a system, all in goldens.tar.xz.
+"""The golden files: trajectories of loss scales under overflow patterns, one JSON file a system, all in goldens/.
 README.md in the folder above documents the format."""
 
 import itertools
@@ -7,9 +7,8 @@ import json
 import math
 import pathlib
 import struct
-import tarfile
 
-ARCHIVE = pathlib.Path(__file__).resolve().parents[1] / "goldens.tar.xz"
+FOLDER = pathlib.Path(__file__).resolve().parents[1] / "goldens"
 
 
 def runs(booleans):
@@ -52,5 +51,4 @@ def write(path, header, recorded):
 
 
 def read_all():
-    with tarfile.open(ARCHIVE) as archive:
-        return [json.load(archive.extractfile(name)) for name in sorted(archive.getnames())]
+    return [json.loads(path.read_text(encoding="ascii")) for path in sorted(FOLDER.glob("*.json"))]
