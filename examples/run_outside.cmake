@@ -15,6 +15,5 @@ function(run)
   endif()
 endfunction()
 
-run(${CMAKE_COMMAND} -E tar xf digits.tar.bz2)
 include(${COMMANDS})
 file(REMOVE_RECURSE ${folder})

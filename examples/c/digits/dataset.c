@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading, splitting and sampling the digits. Unpacking the .gz file is left to whoever calls the program. */
+/* Reading, splitting and sampling the digits. */
 #include "dataset.h"
 
 #include <errno.h>
