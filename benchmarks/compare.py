@@ -4,7 +4,7 @@
 
   benchmarks/compare.py [--check]
 
-Reads benchmarks/results/*/cpu.json.xz and the H200's rows, and replaces the text between the markers. A cell of the
+Reads benchmarks/results/*/cpu.json and the H200's rows, and replaces the text between the markers. A cell of the
 CPU's table has the least and the greatest of a goal's cases, the number of cases that miss its last aim, and the number
 of these that a measured limit explains. --check exits with 1 if the page is out of date.
 """
@@ -41,7 +41,7 @@ def cell(goal):
 
 def side_by_side():
     columns, aims = {}, {}
-    for path in sorted((ROOT / "benchmarks/results").glob("*/cpu.json.xz")):
+    for path in sorted((ROOT / "benchmarks/results").glob("*/cpu.json")):
         results = table.Results(records.load(path), None)
         found = {goal.text: goal for goal in table.goals(results)}
         columns[f"[{results.context['processor']}](../../benchmarks/results/{path.parent.name}), "
@@ -52,7 +52,7 @@ def side_by_side():
 
 
 def on_gpu():
-    with records.opened(ROOT / "benchmarks/results/nvidia-h200/raw.jsonl.xz") as file:
+    with open(ROOT / "benchmarks/results/nvidia-h200/raw.jsonl", encoding="utf-8") as file:
         judged = goals.judge(goals.join(file))
     cases = {}
     for g in judged:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and writes the numbers of a benchmark run: Google Benchmark's JSON, and cpu.json.xz, which is committed.
+"""Reads and writes the numbers of benchmark runs: Google Benchmark's JSON, and the JSON files that are committed.
 
 cpu.json has one line for a benchmark with a number of threads. Under "by_size" it has the GB/s of the call itself for
 each of the "sizes", the log2 of the bytes that the call touches, to three digits; under "single" all counters, for the
@@ -8,7 +8,6 @@ out where GBps / X_GBps or X_us / us gives the same two decimals. Not kept are m
 from GB/s, and the machine's name.
 """
 import json
-import lzma
 import pathlib
 import re
 
@@ -82,11 +81,6 @@ def unpack(columns):
         yield run | {name: value for name in sorted(references - run.keys()) if (value := derived(run, name))}
 
 
-def opened(path, mode="rt"):
-    """A text file, which is compressed if its name ends in .xz."""
-    return lzma.open(path, mode) if path.suffix == ".xz" else path.open(mode)
-
-
 def name_of(line):
     """Google Benchmark's name of "check/fp16 2" or "check/fp16 2 28"."""
     key, threads, *log2 = line.split()
@@ -94,9 +88,8 @@ def name_of(line):
 
 
 def load(path):
-    """A run as Google Benchmark writes it, from its file or from cpu.json.xz."""
-    with opened(path) as file:
-        raw = json.load(file)
+    """A run as Google Benchmark writes it, from its file or from cpu.json."""
+    raw = json.loads(path.read_text())
     if "single" not in raw:
         return raw
     sizes, raw["benchmarks"] = raw["sizes"], []
@@ -112,9 +105,21 @@ def load(path):
     return raw
 
 
+def laid_out(value, indent=""):
+    """JSON in which a list of numbers, or a dict of them, is a line."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    if not any(isinstance(part, (dict, list)) for part in parts):
+        return json.dumps(value)
+    deeper = indent + " "
+    lines = [deeper + laid_out(part, deeper) for part in parts]
+    if isinstance(value, dict):
+        lines = [f"{deeper}{json.dumps(key)}: {laid_out(part, deeper)}" for key, part in value.items()]
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    return opening + "\n" + ",\n".join(lines) + "\n" + indent + closing
+
+
 def lines_of(packed):
-    return ",\n".join(f"{json.dumps(line)}: {json.dumps(columns, separators=(',', ':'))}"
-                      for line, columns in packed.items())
+    return ",\n".join(f"{json.dumps(line)}: {json.dumps(columns)}" for line, columns in packed.items())
 
 
 def text(context, runs, peers):

@@ -4,15 +4,14 @@
 
   benchmarks/table.py RAW.json [--runs RUN.json...] [--peers PEERS.json...] [--into DIR] [--tables]
 
-RAW.json is the output of gradscaler_bench, or a cpu.json.xz made of it. RUN.json are more runs of some of its
+RAW.json is the output of gradscaler_bench, or a cpu.json made of it. RUN.json are more runs of some of its
 benchmarks; the tables show their medians. PEERS.json is the output of torch_tail.py, one for each run. The script
-prints whether the goals are met, or with --tables all tables in Markdown. It writes cpu.json.xz (the numbers of all
+prints whether the goals are met, or with --tables all tables in Markdown. It writes cpu.json (the numbers of all
 runs, see records.py) into DIR. `--slug` only prints a name for this machine's processor, for DIR; `--filter` only
 prints the benchmarks that the goals name, for --benchmark_filter.
 """
 import argparse
 import json
-import lzma
 import pathlib
 import platform
 import re
@@ -239,6 +238,16 @@ def all_rows(results):
     return table(["benchmark", "threads", "", "against"], rows)
 
 
+def by_size(results):
+    """A line for each benchmark that has several sizes: its GB/s at each."""
+    rows = []
+    for key, threads in dict.fromkeys((r.key, r.threads) for r in results.rows if r.log2):
+        found = [results.find(key, threads, size) for size in results.sizes]
+        if sum(row is not None for row in found) > 1:
+            rows.append([key, threads, *(f"{row['GBps']:.3g}" if row else "" for row in found)])
+    return table(["benchmark", "threads", *map(size_text, results.sizes)], rows)
+
+
 def markdown(results):
     out = ["# CPU results", "",
            "Made by `scripts/bench`; [benchmarks/README.md](../../README.md) describes the measurements.",
@@ -247,6 +256,7 @@ def markdown(results):
                                          goal_lines(results))
     if results.sizes:
         out += [f"## All, at {size_text(results.sizes[-1])}", ""] + all_rows(results)
+        out += ["## GB/s by size", ""] + by_size(results)
     for row in results.left_out:
         out.append(f"Left out: {row.key}, {row.threads} thread(s): {row.error}")
     return "\n".join(out).rstrip() + "\n"
@@ -304,7 +314,7 @@ def main():
     if arguments.into:
         arguments.into.mkdir(parents=True, exist_ok=True)
         text = records.text(results.context, [run for row in results.all for run in row.runs], results.peers)
-        (arguments.into / "cpu.json.xz").write_bytes(lzma.compress(text.encode(), preset=9))
+        (arguments.into / "cpu.json").write_text(text)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """AdamW of gradscaler.torch against torch.optim's fused and foreach ones, through PyTorch, fp32 on the CPU.
 
-  benchmarks/torch_optimizers.py [--quick | --verify] [--model NAME...] [--output torch.json.xz]
-  benchmarks/torch_optimizers.py --tables torch.json.xz
+  benchmarks/torch_optimizers.py [--quick | --verify] [--model NAME...] [--output torch.json]
+  benchmarks/torch_optimizers.py --tables torch.json
 
 For every list of parameters, in turn and on the same tensors: `step` is optimizer.step() on gradients that stay where
 they are; `new gradients` the same after zero_grad() and new ones, as in training; `tail` is unscaling, clip_grad_norm_,
@@ -142,7 +142,7 @@ def tables(results):
              f" {found['load average at the start']}, {found['date']}",
              f"- PyTorch {found['torch']}, its CPU code {found['cpu_code']}, OMP_WAIT_POLICY"
              f" {found.get('OMP_WAIT_POLICY') or 'not set'}",
-             f"- {found['gradscaler']}", *([f"- {found['earlier']}"] if "earlier" in found else []), "",
+             f"- {found['gradscaler']}", "",
              "Milliseconds: the median of the rounds, the fastest in parentheses;"
              " and how many times as fast `gradscaler.torch.AdamW` is, by medians.", "",
              "| parameters | what | gradscaler | fused | foreach | fused / ours | foreach / ours | aim |",
@@ -165,11 +165,10 @@ def main():
     parser.add_argument("--verify", action="store_true")
     parser.add_argument("--model", action="append", choices=MODELS)
     parser.add_argument("--output", type=pathlib.Path)
-    parser.add_argument("--tables", type=pathlib.Path, metavar="torch.json.xz")
+    parser.add_argument("--tables", type=pathlib.Path, metavar="torch.json")
     arguments = parser.parse_args()
     if arguments.tables:
-        with records.opened(arguments.tables) as file:
-            print(tables(json.load(file)))
+        print(tables(json.loads(arguments.tables.read_text())))
         return
     torch.set_num_threads(THREADS)
     results = {"context": context(), "models": {}}
@@ -179,8 +178,7 @@ def main():
         if found:
             results["models"][model] = found
     if arguments.output and not arguments.verify:
-        with records.opened(arguments.output, "wt") as file:
-            json.dump(results, file)
+        arguments.output.write_text(records.laid_out(results) + "\n")
     print("the same steps" if arguments.verify else tables(results))
 
 

@@ -139,8 +139,7 @@ def main():
     parser.add_argument("--tables", type=pathlib.Path)
     arguments = parser.parse_args()
     if arguments.tables:
-        with records.opened(arguments.tables) as file:
-            print(tables(json.load(file)))
+        print(tables(json.loads(arguments.tables.read_text())))
         return
     torch.set_num_threads(1)
     context = {"processor": table.processor(), "torch": torch.__version__, "steps": arguments.steps,
@@ -148,16 +147,14 @@ def main():
                "date": time.strftime("%Y-%m-%d")}
     results = {"context": context, "loss": {}, "freeze": {}}
     if arguments.output and arguments.output.exists():
-        with records.opened(arguments.output) as file:
-            results = json.load(file)
+        results = json.loads(arguments.output.read_text())
         for key in ("steps", "bytes", "parameters"):
             if results["context"][key] != context[key]:
                 parser.error(f"{arguments.output} has runs of {results['context'][key]} {key}, not {context[key]}")
 
     def keep():
         if arguments.output:
-            with records.opened(arguments.output, "wt") as file:
-                json.dump(results, file, indent=1)
+            arguments.output.write_text(records.laid_out(results) + "\n")
 
     rows = arguments.row or list(ROWS)
     for seed in map(str, range(1, arguments.seeds + 1)):

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory and time of AdamW through PyTorch on the CPU by the format of its state, beside torchao's and bitsandbytes'.
 
-  benchmarks/torch_state.py [--model NAME...] [--row NAME...] [--rounds N] [--output state.json.xz]
-  benchmarks/torch_state.py --tables state.json.xz
+  benchmarks/torch_state.py [--model NAME...] [--row NAME...] [--rounds N] [--output state.json]
+  benchmarks/torch_state.py --tables state.json
 
 Each measurement is a process with bf16 weights and gradients, fp32 ones where the row says so; the processes of all
 rows take turns, --rounds times. `memory` is by how much the resident memory of the process (VmRSS) has grown after the
@@ -146,8 +146,7 @@ def main():
     parser.add_argument("--one", choices=ROWS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.tables:
-        with records.opened(arguments.tables) as file:
-            print(tables(json.load(file)))
+        print(tables(json.loads(arguments.tables.read_text())))
         return
     if arguments.one:
         print(json.dumps(measure(arguments.one, arguments.model[0], arguments.seconds)))
@@ -161,8 +160,7 @@ def main():
             for row, found in results["models"][model].items():
                 found.append(run(row, model, arguments.seconds))
     if arguments.output:
-        with records.opened(arguments.output, "wt") as file:
-            json.dump(results, file, indent=1)
+        arguments.output.write_text(records.laid_out(results) + "\n")
     print(tables(results))
 
 

@@ -5,10 +5,9 @@ next ones: H1 and H2, tails over smaller state, H7, small lists, and H8, lists w
 
   goals.py [--tables] FOLDER
 
-Reads FOLDER/raw.jsonl or raw.jsonl.xz, complete or not, and writes goals.json, with every figure that a goal needs, and
+Reads FOLDER/raw.jsonl, complete or not, and writes goals.json, with every figure that a goal needs, and
 table.md there; with --tables it prints the tables instead. A goal whose rows are missing is "not measured". """
 import json
-import lzma
 import os
 import statistics
 import sys
@@ -120,8 +119,7 @@ def main():
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             file.write(text)
 
-    raw = os.path.join(folder, "raw.jsonl")
-    with open(raw, encoding="utf-8") if os.path.exists(raw) else lzma.open(raw + ".xz", "rt") as file:
+    with open(os.path.join(folder, "raw.jsonl"), encoding="utf-8") as file:
         rows = join(file)
     about = {}
     if os.path.exists(os.path.join(folder, "device.json")):

@@ -17,7 +17,6 @@ first. Bandwidths are nominal ones times the part that an H200 reaches; no other
 """
 import heapq
 import json
-import lzma
 import math
 import os
 import subprocess
@@ -43,7 +42,7 @@ SHAPES = {**shapes.SETS, "4 x 2^26": [1 << 26] * 4, "2^31": [(1 << 31) + 4096]}
 # Large lists of which a whole tail was measured on an H200 with chunks as they are, and the warps that shared one.
 ROWS = {"GPT-2 XL": 1, "Llama 7B, 1 of 8": 4, "GPT-2 124M": 1, "BERT-large": 2, "T5-base": 1, "10 x 16 Mi": 1,
         "200 x 1 Mi": 1}
-RESULTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../results/nvidia-h200/raw.jsonl.xz")
+RESULTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../results/nvidia-h200/raw.jsonl")
 FITS = 0.03  # how far the model may be from a row, once the mean over all is taken out
 
 
@@ -114,7 +113,7 @@ def pass_time(name, device, chunks, warps, teams):
 
 def compare_with_rows():
     """Prints modelled and measured times of ROWS over bandwidth; the largest difference once the mean is taken out."""
-    with lzma.open(RESULTS, "rt") as file:
+    with open(RESULTS, encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     times = {}
     for row in rows:

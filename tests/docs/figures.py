@@ -5,7 +5,6 @@ out, and the figures as the results have them. Fails if a page has other figures
 a share or a time that no sentence of the list covers. benchmarks/compare.py checks the tables of goals.
 """
 import json
-import lzma
 import pathlib
 import re
 import statistics
@@ -21,17 +20,13 @@ import table  # noqa: E402
 RESULTS = ROOT / "benchmarks/results"
 ZEN3, ZEN4, ZEN5 = "amd-epyc-family-25-model-1", "amd-epyc-family-25-model-17", "amd-epyc-family-26-model-2"
 INTEL = ("intel-xeon-processor-family-6-model-167", "intel-xeon-processor-family-6-model-207")
-CPU = {name: table.Results(records.load(RESULTS / name / "cpu.json.xz"), None) for name in (ZEN4, ZEN5, *INTEL)}
+CPU = {name: table.Results(records.load(RESULTS / name / "cpu.json"), None) for name in (ZEN4, ZEN5, *INTEL)}
 HALF = "fp16 grads, 16-bit copy"
 XL, LLAMA = goals.MODELS
 
 
-def h200(name="raw"):
-    with lzma.open(RESULTS / f"nvidia-h200/{name}.jsonl.xz", "rt") as file:
-        return goals.join(file)
-
-
-GPU = h200()
+with open(RESULTS / "nvidia-h200/raw.jsonl", encoding="utf-8") as rows:
+    GPU = goals.join(rows)
 
 
 def cell(case, column, digits):
@@ -66,8 +61,7 @@ def lost_by_misalignment(prefix):
 
 
 def results(name, processor=ZEN5):
-    with records.opened(RESULTS / processor / f"{name}.json.xz") as file:
-        return json.load(file)
+    return json.loads((RESULTS / processor / f"{name}.json").read_text())
 
 
 def through_pytorch(model):
