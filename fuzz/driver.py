@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a fuzz target written in Python: under atheris, or, with --replay [FILE...], over these files, else over random
-inputs that are always the same.
+"""Runs a fuzz target written in Python: under atheris, or, with --replay [FILE...], over these files, else over its
+file in seeds/ and over random inputs that are always the same.
 
 Inputs are taken apart here and not by atheris, so that a replay needs nothing else.
 """
@@ -55,6 +55,13 @@ def instrumented():
     return atheris.instrument_imports(include=["gradscaler"])
 
 
+def seeds():
+    """{file and line: bytes}. An input is a line of bytes in hexadecimal."""
+    path = pathlib.Path(__file__).parent / "seeds" / pathlib.Path(sys.argv[0]).name.replace("_fuzz.py", ".txt")
+    return {f"{path}:{number}": bytes.fromhex(line) for number, line in enumerate(path.read_text().splitlines(), 1)
+            if line and not line.startswith("#")}
+
+
 def main(one_input):
     """Runs `one_input(bytes)` over inputs; what it raises is a finding."""
     if not REPLAY:
@@ -65,8 +72,8 @@ def main(one_input):
         return
     source = random.Random(1)
     inputs = {file: pathlib.Path(file).read_bytes() for file in sys.argv[2:]}
-    inputs = inputs or {f"random input {i}": source.randbytes(source.randrange(1 << source.randrange(10)))
-                        for i in range(2000)}
+    inputs = inputs or seeds() | {f"random input {i}": source.randbytes(source.randrange(1 << source.randrange(10)))
+                                  for i in range(2000)}
     for name, data in inputs.items():
         try:
             one_input(data)
