@@ -28,7 +28,8 @@ std::vector<uint8_t> random_bytes(gsc_test::Random &random) {
 
 void run(const std::string &name, const std::vector<uint8_t> &bytes) {
   input = name;
-  LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
+  const std::vector<uint8_t> exact(bytes.begin(), bytes.end());  // its end is where a sanitizer expects it
+  LLVMFuzzerTestOneInput(exact.data(), exact.size());
 }
 
 #ifdef GSC_SEEDS
@@ -61,7 +62,7 @@ int main(int argc, char **argv) {
   for (int i = 1; i < argc; ++i) {
     std::ifstream file(argv[i], std::ios::binary);
     const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    run(argv[i], {bytes.begin(), bytes.end()});  // its end is where a sanitizer expects it
+    run(argv[i], {bytes.begin(), bytes.end()});
   }
 #ifdef GSC_SEEDS
   if (argc == 1 && !run_seeds()) return 1;
