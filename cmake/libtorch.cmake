@@ -5,7 +5,7 @@
 #
 # Not find_package(Torch): the package of a CUDA build insists on a CUDA toolkit, which nothing here compiles with.
 # libtorch.so, which only joins the CPU's library and CUDA's, is not linked: programs that use a GPU need it.
-set(GRADSCALER_LIBTORCH "" CACHE PATH "libtorch for its tests and examples; empty: that of Python_EXECUTABLE")
+set(GRADSCALER_LIBTORCH "" CACHE PATH "libtorch for its tests and examples; empty: that of Python_EXECUTABLE, OFF: none")
 
 function(gsc_find_libtorch what)
   set(GSC_LIBTORCH_FOUND FALSE PARENT_SCOPE)
@@ -13,8 +13,8 @@ function(gsc_find_libtorch what)
     message(STATUS "${what}: left out, libtorch is not built with ThreadSanitizer, which does not see its locks")
     return()
   endif()
-  set(root ${GRADSCALER_LIBTORCH})
-  if(NOT root)
+  set(root "${GRADSCALER_LIBTORCH}")
+  if("${root}" STREQUAL "")
     find_package(Python COMPONENTS Interpreter QUIET)
     if(Python_FOUND)
       # The folder alone: importing PyTorch takes seconds.

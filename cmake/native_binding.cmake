@@ -5,9 +5,9 @@
 find_program(GSC_PYTHON3 NAMES python3 python)
 find_program(GSC_SWIG NAMES swig swig4.0 swig4)
 
-# Leaves the rest of the caller's file out, with one line, or stops if GRADSCALER_<option> is ON.
-macro(gsc_leave_out option title why)
-  if(GRADSCALER_${option} STREQUAL "ON")
+# Leaves the rest of the caller's file out, with one line, or stops if GRADSCALER_BINDINGS names the language.
+macro(gsc_leave_out title why)
+  if(NOT GRADSCALER_BINDINGS STREQUAL "all")
     message(FATAL_ERROR "${title}: ${why}")
   endif()
   message(STATUS "${title}: left out, ${why}")

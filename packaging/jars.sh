@@ -15,7 +15,7 @@ java_of() {
 }
 
 build_jars() { # <target>
-  configure_target "$1" "build/platforms/$1" -DGRADSCALER_BUILD_TESTS=OFF -DGRADSCALER_JAVA=ON &&
+  configure_target "$1" "build/platforms/$1" -DGRADSCALER_BUILD_TESTS=OFF -DGRADSCALER_BINDINGS=java &&
     cmake --build "build/platforms/$1" --target gradscaler_java
 }
 

@@ -124,10 +124,9 @@ def trial(name):
     fresh_copy()
     by_hand = follow(edits)
     steps = [("scripts/gen-api",),
-             ("cmake", "--preset", "release", "-DGRADSCALER_CUDA=OFF", "-DGRADSCALER_BUILD_TESTS=ON",
-              *(["-DPython_EXECUTABLE=build/frameworks/bin/python"] if (COPY / "build/frameworks").exists() else [])),
-             ("cmake", "--build", "--preset", "release", "-j", str(os.cpu_count()), "--", "-k", "0"),
-             ("ctest", "--preset", "release", "-R", f"^({tests})")]
+             ("cmake", "--preset", "dev"),
+             ("cmake", "--build", "--preset", "dev", "-j", str(os.cpu_count()), "--", "-k", "0"),
+             ("ctest", "--preset", "dev", "-R", f"^({tests})")]
     said = ""
     for step in steps:
         fine, said = run(*step)

@@ -42,7 +42,7 @@ class GradscalerConan(ConanFile):
         toolchain = CMakeToolchain(self)
         for part in ("TESTS", "EXAMPLES", "BENCHMARKS"):
             toolchain.cache_variables[f"GRADSCALER_BUILD_{part}"] = False
-        for part in ("CUDA", "PYTHON", "JAVA", "CSHARP", "RUST"):
+        for part in ("CUDA", "VULKAN"):
             toolchain.cache_variables[f"GRADSCALER_{part}"] = "OFF"
         toolchain.cache_variables["GRADSCALER_SHARED"] = bool(self.options.shared)
         toolchain.cache_variables["GRADSCALER_STATIC"] = not self.options.shared
