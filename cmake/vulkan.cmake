@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Decides whether the Vulkan backend is built, and finds what its kernels are made with. Sets GSC_VULKAN; core/vulkan/
 # builds the backend. A build needs Vulkan's headers and no libvulkan.
-#   GRADSCALER_VULKAN=AUTO  the default: if the tools are found, and not in builds with sanitizers or for other systems
+#   GRADSCALER_VULKAN=OFF   the default: the backend is experimental
+#   GRADSCALER_VULKAN=AUTO  if the tools are found, and not in builds with sanitizers or for other systems
 #   GRADSCALER_VULKAN=ON    they must be found
 if(NOT GRADSCALER_VULKAN MATCHES "^(OFF|AUTO|ON)$")
   message(FATAL_ERROR "GRADSCALER_VULKAN is '${GRADSCALER_VULKAN}'; it must be OFF, AUTO or ON")
@@ -17,11 +18,13 @@ elseif(GRADSCALER_VULKAN STREQUAL "AUTO" AND CMAKE_CROSSCOMPILING)
 elseif(NOT GRADSCALER_VULKAN STREQUAL "OFF")
   find_path(GSC_VULKAN_INCLUDE_DIR NAMES vulkan/vulkan_core.h)
   find_program(GSC_GLSLANG NAMES glslangValidator)
-  find_program(GSC_CLANG14 NAMES clang++-14 clang-14)
+  # Any from version 14 on; all print the same of the kernels.
+  find_program(GSC_CLANG NAMES clang++ clang++-22 clang++-21 clang++-20 clang++-19 clang++-18 clang++-17 clang++-16
+                               clang++-15 clang++-14)
   find_program(GSC_VULKAN_PYTHON NAMES python3)
-  mark_as_advanced(GSC_VULKAN_INCLUDE_DIR GSC_GLSLANG GSC_CLANG14 GSC_VULKAN_PYTHON)
+  mark_as_advanced(GSC_VULKAN_INCLUDE_DIR GSC_GLSLANG GSC_CLANG GSC_VULKAN_PYTHON)
   set(missing)
-  foreach(tool "GSC_VULKAN_INCLUDE_DIR|vulkan/vulkan_core.h" "GSC_GLSLANG|glslangValidator" "GSC_CLANG14|clang-14"
+  foreach(tool "GSC_VULKAN_INCLUDE_DIR|vulkan/vulkan_core.h" "GSC_GLSLANG|glslangValidator" "GSC_CLANG|clang"
                "GSC_VULKAN_PYTHON|python3")
     string(REGEX MATCH "^([^|]+)[|](.+)$" parts ${tool})
     if(NOT ${CMAKE_MATCH_1})

@@ -12,7 +12,7 @@ file(GLOB shader_sources CONFIGURE_DEPENDS *.comp *.glsl *.h translate/*.py ${PR
 set(shaders ${CMAKE_CURRENT_BINARY_DIR}/shaders.cpp)
 add_custom_command(
   OUTPUT ${shaders}
-  COMMAND ${GSC_VULKAN_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/generate.py ${shaders} --clang ${GSC_CLANG14}
+  COMMAND ${GSC_VULKAN_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/generate.py ${shaders} --clang ${GSC_CLANG}
           --glslang ${GSC_GLSLANG} ${validator}
   DEPENDS generate.py ${shader_sources} ${PROJECT_SOURCE_DIR}/include/gradscaler/gradscaler.h
   COMMENT "Translating and compiling the Vulkan kernels" VERBATIM)

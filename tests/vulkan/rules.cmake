@@ -6,7 +6,7 @@ file(GLOB rules_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/vulkan/*.gl
      ${PROJECT_SOURCE_DIR}/core/rules/optim/*.h)
 add_custom_command(
   OUTPUT ${rules_calls}
-  COMMAND ${GSC_VULKAN_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/rules_calls.py ${rules_calls} --clang ${GSC_CLANG14}
+  COMMAND ${GSC_VULKAN_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/rules_calls.py ${rules_calls} --clang ${GSC_CLANG}
           --glslang ${GSC_GLSLANG}
   DEPENDS rules_calls.py rules_entries.h ${PROJECT_SOURCE_DIR}/core/vulkan/generate.py ${rules_sources}
   COMMENT "Translating the rules for their test" VERBATIM)
