@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The codes of optimizer state, split masters and random bits of core/rules, against definitions that share nothing with
 // them: values of codes by ldexp on doubles, rounding by comparing distances, Philox by the known answers of Random123.
-// All codes with all scales. Of fp32 every pattern with GSC_TEST_ALL_BITS set, else every 509th.
+// All codes with all scales. Of fp32 every 4099th pattern, in the long form every 61st.
 #include "core/rules/state_codes.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <vector>
 
 #include "core/cpu/lanes.h"
 #include "core/rules/flash_codes.h"
 #include "core/rules/random.h"
 #include "core/rules/split.h"
+#include "tests/support/long_form.h"
 
 namespace gsc {
 namespace {
@@ -22,7 +22,7 @@ namespace {
 /// Expects is_right(x) for patterns of fp32.
 template <typename F>
 void expect_of_patterns(const F &is_right) {
-  const uint64_t step = std::getenv("GSC_TEST_ALL_BITS") != nullptr ? 1 : 509;
+  const uint64_t step = gsc_test::long_form() ? 61 : 4099;
   for (uint64_t bits = 0; bits <= 0xffffffffULL; bits += step) {
     const float x = from_bits(uint32_t(bits));
     ASSERT_TRUE(is_right(x)) << std::hexfloat << x << ", bits " << bits;
