@@ -243,17 +243,20 @@ def test_type_hints_can_be_read(module, needs):
     assert typing.get_args(gs.policy.Preset) == gs.PRESETS
 
 
-def mypy(*arguments):
+@pytest.fixture(scope="module")
+def mypy(tmp_path_factory):
+    """Runs mypy. What it has found of a module is kept for the next time."""
     library("mypy")
+    cache = str(tmp_path_factory.mktemp("mypy"))
     parent = str(pathlib.Path(gs.__file__).parents[1])
     # An installed package is found by itself, and mypy refuses to be told.
     path = {} if "site-packages" in parent else {"MYPYPATH": parent}
-    return subprocess.run([sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--cache-dir", os.devnull,
-                           *arguments], env={**os.environ, **path}, cwd=os.path.dirname(__file__), text=True,
-                          capture_output=True)
+    return lambda *arguments: subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", cache, *arguments], env={**os.environ, **path},
+        cwd=os.path.dirname(__file__), text=True, capture_output=True)
 
 
-def test_types_of_the_package():
+def test_types_of_the_package(mypy):
     found = mypy("--config-file", os.devnull, "-p", "gradscaler")
     assert found.returncode == 0, found.stdout + found.stderr
 
@@ -269,7 +272,7 @@ reveal_type(scaler.scale([1.0]))
 """
 
 
-def test_types_as_users_see_them(tmp_path):
+def test_types_as_users_see_them(tmp_path, mypy):
     script = tmp_path / "user.py"
     script.write_text(USER)
     found = mypy("--config-file", os.devnull, str(script)).stdout.replace("builtins.", "")

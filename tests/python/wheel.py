@@ -22,7 +22,7 @@ PARTS = ["_gradscaler*.so", "_jax_ffi.so", "lib/libgradscaler.so.*", "include/gr
 
 def settings(work):
     defines = ("GRADSCALER_CUDA=OFF", "GRADSCALER_VULKAN=OFF", "CMAKE_CXX_FLAGS_RELEASE=-O1",
-               "GRADSCALER_KERNEL_FLAGS=-O1")
+               "GRADSCALER_KERNEL_FLAGS=-O1", "GRADSCALER_KERNEL_SETS=NATIVE")
     return [f"--config-settings=build-dir={work / 'build'}",
             *(f"--config-settings=cmake.define.{each}" for each in defines)]
 
