@@ -84,7 +84,7 @@ namespace Gradscaler.Tests
       }
     }
 
-    /// <summary>Runs each on a thread. Their stacks are gone afterwards: Mono scans stacks conservatively.</summary>
+    /// <summary>Runs each on a thread. Their stacks, which may keep objects alive, are gone afterwards.</summary>
     internal static void OnThreads(params Action[] bodies)
     {
       Thread[] threads = bodies.Select(body => new Thread(() => body())).ToArray();
