@@ -233,6 +233,49 @@ namespace Gradscaler.Tests
       });
     }
 
+    /// <summary>Overwrites its memory when it is collected, as others free theirs.</summary>
+    private sealed class Overwriting
+    {
+      private readonly float[] array;
+      private readonly Tensor pinned;
+
+      internal Overwriting(int count)
+      {
+        array = new float[count];
+        pinned = Tensor.Of(array);
+      }
+
+      ~Overwriting()
+      {
+        array[array.Length - 1] = float.NaN;
+      }
+
+      internal Tensor Tensor => Tensor.At(pinned.Address, pinned.Count, DType.Fp32, this);
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static void CastOverwriting(Context context, double[] copy) =>
+        Ops.Cast(context, new[] { new Overwriting(copy.Length).Tensor }, new[] { Tensor.Of(copy) });
+
+    /// <summary>Calls that take longer than to collect what they read.</summary>
+    [Test]
+    public void OwnersLiveThroughALongCall()
+    {
+      const int Count = 1 << 23;
+      var copy = new double[Count];
+      World.WhileCollecting(() =>
+      {
+        using (Context context = Context.Cpu(1))
+        {
+          for (int i = 0; i < 10; i++)
+          {
+            CastOverwriting(context, copy);
+            Assert.That(copy[Count - 1], Is.EqualTo(0));
+          }
+        }
+      });
+    }
+
     private static float[] Filled(int count, float value) => Enumerable.Repeat(value, count).ToArray();
 
     /// <summary>Each thread reads the failure of the call that it made.</summary>
