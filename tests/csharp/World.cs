@@ -73,6 +73,13 @@ namespace Gradscaler.Tests
       }
     }
 
+    /// <summary>How often to repeat what needs luck: GRADSCALER_TEST_REPEAT times as often, nightly.</summary>
+    internal static int Repetitions(int once)
+    {
+      string factor = Environment.GetEnvironmentVariable("GRADSCALER_TEST_REPEAT");
+      return string.IsNullOrEmpty(factor) ? once : once * int.Parse(factor);
+    }
+
     /// <summary>Collects garbage, with allocations between that reuse what was freed.</summary>
     internal static void Collect()
     {
