@@ -15,8 +15,8 @@ if(DOTNET)
   file(RENAME ${folder}/Digits.exe ${folder}/compiled.exe)
   run(${MONO} ${RETARGET} compiled.exe Digits.exe)
   file(WRITE ${folder}/Digits.runtimeconfig.json
-       "{\"runtimeOptions\": {\"framework\": {\"name\": \"Microsoft.NETCore.App\", \"version\": \"2.1.0\"},
-        \"rollForward\": \"LatestMajor\"}}")
+       "{\"runtimeOptions\": {\"framework\": {\"name\": \"Microsoft.NETCore.App\", \"version\": \"8.0.0\"},
+        \"rollForward\": \"Major\"}}")
   run(${DOTNET} exec Digits.exe digits.csv ${STATE})
 else()
   run(${MONO} Digits.exe digits.csv ${STATE})

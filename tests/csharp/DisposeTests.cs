@@ -10,7 +10,9 @@ namespace Gradscaler.Tests
   [TestFixture]
   public class DisposeTests
   {
-    private const int Races = 4000;
+    /// <summary>Each waits for three threads to get their turn, which takes long where others have the processors.
+    /// </summary>
+    private static readonly int Races = World.Repetitions(1000);
 
     /// <summary>Calls every object until it is disposed; null, or what else ended it.</summary>
     internal static Exception UseUntilDisposed(World w)

@@ -12,7 +12,7 @@ namespace Gradscaler.Tests
   [TestFixture]
   public class UsesTests
   {
-    private const int Races = 10000;
+    private static readonly int Races = World.Repetitions(30000);
     private const int Calls = 100;
     private static readonly Type Type = typeof(Context).Assembly.GetType("Gradscaler.Uses");
     private int[] destroyed;
