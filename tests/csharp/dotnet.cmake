@@ -66,7 +66,7 @@ foreach(file ${sources})
   endif()
 endforeach()
 # Threads that race: these take 20 times as long where others have the processors.
-set_tests_properties(csharp.DisposeTests csharp.UsesTests PROPERTIES LABELS "csharp;repeats" PROCESSORS 2 TIMEOUT 900)
+set_tests_properties(csharp.DisposeTests csharp.UsesTests PROPERTIES LABELS "csharp;repeats;long" PROCESSORS 2 TIMEOUT 900)
 gsc_csharp_test(exit ${programs} exit)
 
 # What the runner prints, and that it fails.
@@ -87,4 +87,4 @@ target_link_libraries(csharp_overhead_reference PRIVATE gradscaler::gradscaler)
 add_test(NAME csharp.overhead
          COMMAND ${CMAKE_COMMAND} -DREFERENCE=$<TARGET_FILE:csharp_overhead_reference> -DLANGUAGE=C\#
                  "-DPROGRAM=${GSC_DOTNET};exec;${programs};overhead" -P ${compare}/compare_overhead.cmake)
-set_tests_properties(csharp.overhead PROPERTIES LABELS csharp TIMEOUT 120 RUN_SERIAL ON ENVIRONMENT "${environment}")
+set_tests_properties(csharp.overhead PROPERTIES LABELS "csharp;long" TIMEOUT 120 RUN_SERIAL ON ENVIRONMENT "${environment}")

@@ -24,6 +24,16 @@ def device_or(default):
 #: Where the tests of PyTorch make their tensors. scripts/gpu runs them with "cuda". Those in gpu/ are there by default.
 DEVICE = device_or("cpu")
 
+#: Whether tests take their long form: `scripts/test slow` asks for it.
+LONG = "GRADSCALER_TEST_LONG" in os.environ
+
+
+def pytest_collection_modifyitems(config, items):
+    long = [item for item in items if item.get_closest_marker("long")]
+    if long and not LONG:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
+
 
 def library(name, default_device=DEVICE):
     """An array library, or a tool, that the test is about; the test is skipped where it is not installed.

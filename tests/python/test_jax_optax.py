@@ -190,7 +190,9 @@ def test_a_step_that_was_skipped_has_left_nothing_in_what_is_around(wrap, name):
     same_bits(run(tx, [True, False, True, True, False, False, True, False]), run(tx, [False] * 4))
 
 
-@pytest.mark.parametrize("name", WRAPPED)
+# Without jit, whose operations would be joined in other ways: slow.
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long if name in ("MultiSteps", "noise") else [])
+                                  for name in WRAPPED])
 def test_what_is_around_takes_the_same_steps(name):
     near(after(WRAPPED[name](go), 4)[1], after(WRAPPED[name](optax), 4)[1])
     inner, found = WRAPPED[name](optax), go.skip_if_found_inf(WRAPPED[name](optax))

@@ -283,6 +283,7 @@ def test_types_as_users_see_them(tmp_path, mypy):
     assert found.count("error:") == 4, found
 
 
+@pytest.mark.long
 def test_types_for_pyright(tmp_path):
     library("basedpyright")
     shutil.copytree(pathlib.Path(gs.__file__).parent, tmp_path / "gradscaler",

@@ -14,7 +14,7 @@ from conftest import DEVICE, library, run_python, run_ranks
 WORKER = pathlib.Path(__file__).with_name("sharded_worker.py")
 
 
-@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_as_one_process(world, tmp_path, torch):
     if DEVICE != "cpu" and torch.cuda.device_count() < world:
         pytest.skip(f"needs {world} CUDA devices")

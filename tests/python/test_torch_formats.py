@@ -508,6 +508,7 @@ def test_memory_is_what_state_takes(kind):
         assert row.weights == row.gradients == 2 * elements
 
 
+@pytest.mark.long
 def test_benchmark_of_quality():
     row = ["--row", "gradscaler 8bit, split"]
     table = run_python(ROOT / "benchmarks/torch_quality.py", "--steps", 2, "--seeds", 1, *row)
