@@ -76,8 +76,10 @@ def main():
     said, called = run(source, "--yes", answer="n")
     assert installs in called and "run it now?" not in said, (said, called)
 
-    for options, why in (({"answer": "n"}, "as you asked"), ({"answer": "no", "user": "1000", "sudo": "free"}, "as you asked"),
-                         ({"user": "1000"}, "sudo did not let us"), ({"answer": "y", "user": "1000"}, "sudo did not let us")):
+    for options, why in (({"answer": "n"}, "as you asked"),
+                         ({"answer": "no", "user": "1000", "sudo": "free"}, "as you asked"),
+                         ({"user": "1000"}, "sudo did not let us"),
+                         ({"user": "1000", "answer": "y"}, "sudo did not let us")):
         said, called = run(source, **options)
         assert called == "" and why in said and said.count(COMMAND) == 2, (options, said, called)
     print("setup asks")

@@ -25,8 +25,8 @@ print(sorted({str(entry.get("exp_avg_codes", entry.get("exp_avg")).dtype) for en
 """
 
 
-@pytest.mark.parametrize("recipe", [pytest.param(code, id=title, marks=[] if title == "Accelerate" else pytest.mark.long)
-                                    for title, code in RECIPES])
+@pytest.mark.parametrize("recipe", [
+    pytest.param(code, id=title, marks=[] if title == "Accelerate" else pytest.mark.long) for title, code in RECIPES])
 def test_recipe(recipe, tmp_path):
     """With state of 32 and of 8 bits, in one process, since importing a trainer takes longest."""
     for name in set(re.findall(r"^(?:import|from) (\w+)", recipe, re.M)) - {"gradscaler"}:
