@@ -30,6 +30,21 @@ def like_lion(text):
     return text.replace("lion", "trial").replace("LION", "TRIAL")
 
 
+def formula(read):
+    """Lion, with a coefficient of its own."""
+    text = read("core/rules/optim/lion.h").replace("Lion", "Trial").replace("GSC_LION", "GSC_TRIAL")
+    for before, after in (
+            ("kStates = 1;\n", "kStates = 1;\n  enum Own : int32_t { kShare, kOwnCount };\n"),
+            ("    return common_coefficients(h, lr, maximize);\n",
+             "    Coefficients<double> c = common_coefficients(h, lr, maximize);\n"
+             "    c.own[kShare] = c.one_minus_beta1;\n    return c;\n"),
+            ("c.one_minus_beta1 * g", "c.own[kShare] * g")):
+        if before not in text:
+            sys.exit(f"trial: lion.h does not have {before!r}")
+        text = text.replace(before, after)
+    return text
+
+
 # By name: edits (file, anchor, what replaces it; without an anchor the whole file); tests.
 TRIALS = {
     "field": ([
@@ -57,8 +72,7 @@ TRIALS = {
          "    CALL(gsc_optimizer_get_trial, nullptr, &OUT.i32[0]),\n"),
     ], f"abi|cpp_|capi_reliability|capi_contracts|{LANGUAGES}"),
     "optimizer": ([
-        ("core/rules/optim/trial.h", None,
-         lambda read: read("core/rules/optim/lion.h").replace("Lion", "Trial").replace("GSC_LION", "GSC_TRIAL")),
+        ("core/rules/optim/trial.h", None, formula),
         ("core/rules/optim/variants.h", '#include "core/rules/optim/sgd.h"\n',
          '#include "core/rules/optim/sgd.h"\n#include "core/rules/optim/trial.h"\n'),
         ("core/rules/optim/variant.h", "#define GSC_FOR_EACH_VARIANT(X) \\\n",

@@ -18,6 +18,11 @@ namespace gsc::optim {
 
 struct AdamLike {
   static constexpr int kStates = 2;
+  enum Own : int32_t {
+    kSurprise,  ///< 1: the second moment is of g - m (AdaBelief), 0: of g
+    kLargest,   ///< 1: of the larger of it and |g| (Adamax), 0: a mean
+    kOwnCount
+  };
 
   template <typename T>
   GSC_HD static T rate(int slot, const Coefficients<T> &c) {
@@ -30,15 +35,15 @@ struct AdamLike {
     g = decay_gradient(g, weight, c);
     const T m = interpolate(state[0], g, c.one_minus_beta1);
     const T old = c.beta2 * state[1];
-    const T deviation = c.surprise != T(0) ? g - m : g;
+    const T deviation = c.own[kSurprise] != T(0) ? g - m : g;
     const T mean = multiply_add(c.one_minus_beta2 * deviation, deviation, old) + c.eps_root;
     const T magnitude = (g < T(0) ? -g : g) + c.eps;
     const T largest = magnitude <= old ? old : magnitude;
-    const T size = c.largest != T(0) ? largest : mean;
+    const T size = c.own[kLargest] != T(0) ? largest : mean;
     // Not divided by inf: a square that overflows would make NaN of it.
     const T measured = square_root(mean / c.bias2) / c.sqrt_bias2;
     const T root = (c.sqrt_bias2 <= T(1) ? measured : T(0)) + c.eps;
-    const T divisor = c.largest != T(0) ? largest : root;
+    const T divisor = c.own[kLargest] != T(0) ? largest : root;
     state[0] = m;
     state[1] = size;
     p = (weight - (c.lr_of_gradient * g) / divisor) - (c.lr * m) / divisor;
@@ -124,7 +129,7 @@ struct Adamax : AdamLike {
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
     Coefficients<double> c = start(h, lr, maximize, false);
     c.lr = lr / (1.0 - power(h.beta1, step));
-    c.largest = 1.0;
+    c.own[kLargest] = 1.0;
     return c;
   }
 };
@@ -142,7 +147,7 @@ struct AdaBelief : AdamLike {
     c.lr = lr / (1.0 - power(h.beta1, step));
     c.sqrt_bias2 = square_root(1.0 - power(h.beta2, step));
     c.eps_root = h.eps_root;
-    c.surprise = 1.0;
+    c.own[kSurprise] = 1.0;
     return c;
   }
 };

@@ -17,6 +17,12 @@ struct AdEMAMix {
       {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 1e-2, .alpha = 5.0, .beta3 = 0.9999},
       {{"exp_avg", Slot::kMoment}, {"exp_avg_sq", Slot::kSecondMoment}, {"exp_avg_slow", Slot::kMoment}}};
   static constexpr int kStates = 3;
+  enum Own : int32_t {
+    kBias1,  ///< 1 - beta1^t
+    kOneMinusBeta3,
+    kAlpha,  ///< weight of the slow mean
+    kOwnCount
+  };
 
   /// The part of the way that a warm-up has come.
   GSC_HD static double progress(int64_t step, int64_t warmup) {
@@ -25,21 +31,21 @@ struct AdEMAMix {
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
     Coefficients<double> c = common_coefficients(h, lr, maximize);
-    c.bias1 = 1.0 - power(h.beta1, step);
+    c.own[kBias1] = 1.0 - power(h.beta1, step);
     c.sqrt_bias2 = square_root(1.0 - power(h.beta2, step));
-    c.alpha = progress(step, h.warmup_steps) * h.alpha;
-    c.one_minus_beta3 = 1.0 - h.beta3;
+    c.own[kAlpha] = progress(step, h.warmup_steps) * h.alpha;
+    c.own[kOneMinusBeta3] = 1.0 - h.beta3;
     if (step < h.beta3_warmup) {
       const double part = progress(step, h.beta3_warmup);
       const double life = (1.0 - part) * h.half_life1 + part * h.half_life3;
-      c.one_minus_beta3 = life > 0.0 ? one_minus_half_to(1.0 / life) : 1.0;
+      c.own[kOneMinusBeta3] = life > 0.0 ? one_minus_half_to(1.0 / life) : 1.0;
     }
     return c;
   }
 
   template <typename T>
   GSC_HD static T rate(int slot, const Coefficients<T> &c) {
-    return slot == 0 ? c.one_minus_beta1 : (slot == 1 ? c.one_minus_beta2 : c.one_minus_beta3);
+    return slot == 0 ? c.one_minus_beta1 : (slot == 1 ? c.one_minus_beta2 : c.own[kOneMinusBeta3]);
   }
 
   template <typename T>
@@ -47,11 +53,11 @@ struct AdEMAMix {
     const T weight = p * c.keep;
     const T m = interpolate(state[0], g, c.one_minus_beta1);
     const T v = multiply_add(c.one_minus_beta2 * g, g, c.beta2 * state[1]);
-    const T slow = interpolate(state[2], g, c.one_minus_beta3);
+    const T slow = interpolate(state[2], g, c.own[kOneMinusBeta3]);
     state[0] = m;
     state[1] = v;
     state[2] = slow;
-    const T mean = within_range(multiply_add(c.alpha, slow, m / c.bias1), is_finite(m) && is_finite(slow));
+    const T mean = within_range(multiply_add(c.own[kAlpha], slow, m / c.own[kBias1]), is_finite(m) && is_finite(slow));
     p = weight - (c.lr * mean) / (square_root(v) / c.sqrt_bias2 + c.eps);
   }
 };

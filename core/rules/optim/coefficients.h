@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The numbers that an update formula needs, one set per parameter group and step, worked out once in double and then
-// narrowed to the arithmetic type T. The file of an optimizer shows which fields it uses.
+// narrowed to the arithmetic type T. The file of an optimizer shows which fields it uses, and names its own.
 #pragma once
 
 #include <cstdint>
@@ -42,36 +42,29 @@ struct Averaging {
   double part = 0.0;  ///< the share of the new iterate in the average
 };
 
+/// The largest `kOwnCount` of a formula.
+inline constexpr int kMaxOwn = 4;
+
+/// All of type T, which `narrow` relies on.
 template <typename T>
 struct Coefficients {
   T sign;  ///< -1 to maximize, else 1
   T lr;    ///< learning rate, decayed or bias-corrected where the optimizer does that
   T beta1, beta2;
   T one_minus_beta1, one_minus_beta2;
-  T inv_bias1;       ///< 1 / (1 - beta1^t)
-  T inv_sqrt_bias2;  ///< 1 / sqrt(1 - beta2^t)
-  T sqrt_bias2;      ///< sqrt(1 - beta2^t)
+  T bias2;       ///< 1 - beta2^t
+  T sqrt_bias2;  ///< sqrt(1 - beta2^t)
   T eps;
+  T eps_root;
   T weight_decay;
   T keep;  ///< 1 - lr * weight_decay
   T momentum;
-  T grad_weight;  ///< 1 - dampening; 1 at the first step
-  T bias2;        ///< 1 - beta2^t
-  T eps_root;
+  T grad_weight;     ///< 1 - dampening; 1 at the first step
   T lr_of_gradient;  ///< where `lr` is that of the mean alone
-  T surprise;        ///< 1: the second moment is of g - m (AdaBelief), 0: of g
-  T largest;         ///< 1: of the larger of it and |g| (Adamax), 0: a mean
-  T bias1;           ///< 1 - beta1^t
-  T one_minus_beta3;
-  T first;        ///< 1 at a tensor's first step, else 0
-  T to_state;     ///< how far the parameters move towards the state (Schedule-Free)
-  T evaluates;    ///< 1: no step, the parameters alone move, between training and evaluation; else 0
-  T later_decay;  ///< weight decay that the tensor's ratio does not multiply
-  T look_ahead;   ///< 1: Nesterov momentum (LARS)
-  T ratio_last;   ///< 1: the ratio multiplies the update (NovoGrad), 0: the gradient
-  T trust_coefficient;
-  T alpha;       ///< weight of a slow mean
-  T ema_weight;  ///< of the new parameter in the average of the weights
+  T first;           ///< 1 at a tensor's first step, else 0
+  T evaluates;       ///< 1: no step, the parameters alone move, between training and evaluation; else 0
+  T ema_weight;      ///< of the new parameter in the average of the weights
+  T own[kMaxOwn];    ///< those that only the formula's file has, by the names in its `Own`
 };
 
 /// Every field, rounded once.
@@ -226,16 +219,14 @@ GSC_HD Coefficients<double> common_coefficients(const Hyper &h, double lr, bool 
   c.beta2 = h.beta2;
   c.one_minus_beta1 = 1.0 - h.beta1;
   c.one_minus_beta2 = 1.0 - h.beta2;
-  c.inv_bias1 = 1.0;
-  c.inv_sqrt_bias2 = 1.0;
-  c.sqrt_bias2 = 1.0;
   c.bias2 = 1.0;
+  c.sqrt_bias2 = 1.0;
   c.eps = h.eps;
+  c.eps_root = h.eps_root;
   c.weight_decay = h.weight_decay;
   c.keep = 1.0 - lr * h.weight_decay;
   c.momentum = h.momentum;
   c.grad_weight = 1.0;
-  c.eps_root = h.eps_root;
   return c;
 }
 

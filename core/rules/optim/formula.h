@@ -50,6 +50,14 @@ inline constexpr uint32_t kOwnFlags = [] {
   return uint32_t{0};
 }();
 
+/// `Own` of a formula, or of a struct that several of its file share, is an enumeration of the coefficients that no other
+/// file has: `c.own[kName]`. Its last enumerator is kOwnCount.
+template <typename F>
+constexpr bool has_room_for_own() {
+  if constexpr (requires { typename F::Own; }) return F::kOwnCount <= kMaxOwn;
+  return true;
+}
+
 /// `rate(slot, coefficients)` of a formula is 1 minus the factor by which a step multiplies the old value of a slot. It
 /// decides how the slot is rounded where it is stored in fewer bits (core/rules/state_codes.h).
 

@@ -21,11 +21,16 @@ struct Lamb {
                                  {{"exp_avg", Slot::kMoment}, {"exp_avg_sq", Slot::kSecondMoment}}};
   static constexpr int kStates = 2;
   static constexpr bool kNeedsNorms = true;
+  enum Own : int32_t {
+    kInvBias1,      ///< 1 / (1 - beta1^t)
+    kInvSqrtBias2,  ///< 1 / sqrt(1 - beta2^t)
+    kOwnCount
+  };
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
     Coefficients<double> c = common_coefficients(h, lr, maximize);
-    c.inv_bias1 = 1.0 / (1.0 - power(h.beta1, step));
-    c.inv_sqrt_bias2 = 1.0 / square_root(1.0 - power(h.beta2, step));
+    c.own[kInvBias1] = 1.0 / (1.0 - power(h.beta1, step));
+    c.own[kInvSqrtBias2] = 1.0 / square_root(1.0 - power(h.beta2, step));
     return c;
   }
 
@@ -36,8 +41,8 @@ struct Lamb {
 
   template <typename T>
   GSC_HD static T direction(T p, const T *state, const Coefficients<T> &c) {
-    const T mean = within_range(state[0] * c.inv_bias1, is_finite(state[0]));
-    return mean / (square_root(state[1]) * c.inv_sqrt_bias2 + c.eps) + c.weight_decay * p;
+    const T mean = within_range(state[0] * c.own[kInvBias1], is_finite(state[0]));
+    return mean / (square_root(state[1]) * c.own[kInvSqrtBias2] + c.eps) + c.weight_decay * p;
   }
 
   template <typename T>
@@ -65,6 +70,13 @@ struct ScaledMomentum {
   static constexpr int kStates = 1;
   static constexpr bool kNeedsNorms = true;
   static constexpr bool kGradientsLast = true;
+  enum Own : int32_t {
+    kRatioLast,         ///< 1: the ratio multiplies the update (NovoGrad), 0: the gradient
+    kLaterDecay,        ///< weight decay that the ratio does not multiply
+    kLookAhead,         ///< 1: Nesterov momentum (LARS)
+    kTrustCoefficient,  ///< as in the options (LARS)
+    kOwnCount
+  };
 
   template <typename T>
   GSC_HD static T rate(int /*slot*/, const Coefficients<T> &c) {
@@ -78,12 +90,12 @@ struct ScaledMomentum {
 
   template <typename T>
   GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c, T ratio) {
-    const bool late = c.ratio_last != T(0);
+    const bool late = c.own[kRatioLast] != T(0);
     const T scaled = direction(p, g, c) * (late ? T(1) : ratio);
-    const T added = c.grad_weight * (c.later_decay != T(0) ? scaled + c.later_decay * p : scaled);
+    const T added = c.grad_weight * (c.own[kLaterDecay] != T(0) ? scaled + c.own[kLaterDecay] * p : scaled);
     const T buffer = c.momentum * state[0] + added;
     state[0] = buffer;
-    const T step = c.look_ahead != T(0) ? added + c.momentum * buffer : buffer;
+    const T step = c.own[kLookAhead] != T(0) ? added + c.momentum * buffer : buffer;
     p = p * c.keep - c.lr * (step * (late ? ratio : T(1)));
   }
 };
@@ -98,15 +110,16 @@ struct LarsRule {
     decay_once(c, false);
     c.grad_weight = lr;  // in the buffer, as in the paper
     c.lr = 1.0;
-    c.look_ahead = h.nesterov ? 1.0 : 0.0;
-    c.trust_coefficient = h.trust_coefficient;
+    c.own[ScaledMomentum::kLookAhead] = h.nesterov ? 1.0 : 0.0;
+    c.own[ScaledMomentum::kTrustCoefficient] = h.trust_coefficient;
     return c;
   }
 
   GSC_HD static double ratio(double param_sum_sq, double direction_sum_sq, const Coefficients<double> &c,
                              double * /*number*/) {
     if (!(param_sum_sq > 0.0 && direction_sum_sq > 0.0)) return 1.0;
-    return c.trust_coefficient * square_root(param_sum_sq) / (square_root(direction_sum_sq) + c.eps);
+    const double trust = c.own[ScaledMomentum::kTrustCoefficient];
+    return trust * square_root(param_sum_sq) / (square_root(direction_sum_sq) + c.eps);
   }
 };
 
@@ -141,11 +154,11 @@ struct Novograd : ScaledMomentum {
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
     Coefficients<double> c = common_coefficients(h, lr, maximize);
     decay_once(c, h.decoupled);
-    c.later_decay = c.weight_decay;
+    c.own[kLaterDecay] = c.weight_decay;
     c.weight_decay = 0.0;
     c.momentum = h.beta1;
     c.grad_weight = 1.0 - h.dampening;
-    c.ratio_last = h.decoupled ? 1.0 : 0.0;
+    c.own[kRatioLast] = h.decoupled ? 1.0 : 0.0;
     c.first = step == 1 ? 1.0 : 0.0;
     if (h.corrects_bias) {
       c.lr = lr / (1.0 - power(h.beta1, step));

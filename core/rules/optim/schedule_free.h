@@ -13,18 +13,22 @@ namespace gsc::optim {
 
 struct ScheduleFree {
   static constexpr bool kAverages = true;
+  enum Own : int32_t {
+    kToState,  ///< how far the parameters move towards the state
+    kOwnCount
+  };
 
   /// `beta`: the share of x in y.
   GSC_HD static Coefficients<double> average(const Hyper &h, double beta, bool maximize, int64_t step,
                                              const Averaging &a) {
     Coefficients<double> c = common_coefficients(h, a.lr, maximize);
     c.first = step == 1 ? 1.0 : 0.0;
-    c.to_state = a.part;
+    c.own[kToState] = a.part;
     c.lr_of_gradient = a.lr * (beta * (1.0 - a.part) - 1.0);
     if (a.phase == Phase::kStep) return c;
     c.evaluates = 1.0;
-    c.to_state = a.phase == Phase::kToAverage ? 1.0 - 1.0 / beta : 1.0 - beta;
-    if (step == 0) c.to_state = 0.0;
+    c.own[kToState] = a.phase == Phase::kToAverage ? 1.0 - 1.0 / beta : 1.0 - beta;
+    if (step == 0) c.own[kToState] = 0.0;
     return c;
   }
 
@@ -32,9 +36,10 @@ struct ScheduleFree {
   /// not finite or whose z is not. So does a weight that is z, and with it the sign of 0.
   template <typename T>
   GSC_HD static T evaluated(T p, T z, const Coefficients<T> &c) {
-    const bool near = c.to_state < T(0.5) && c.to_state > T(-0.5);  // as torch.lerp, which takes the magnitude
-    const T moved = multiply_add(near ? c.to_state : c.to_state - T(1), z - p, near ? p : z);
-    const bool has_average = c.to_state != T(0) && z != p && is_finite(p) && is_finite(z);
+    const T part = c.own[kToState];
+    const bool near = part < T(0.5) && part > T(-0.5);  // as torch.lerp, which takes the magnitude
+    const T moved = multiply_add(near ? part : part - T(1), z - p, near ? p : z);
+    const bool has_average = part != T(0) && z != p && is_finite(p) && is_finite(z);
     return has_average ? moved : p;
   }
 
@@ -42,7 +47,7 @@ struct ScheduleFree {
   template <typename T>
   GSC_HD static void move(T &p, T &z, T d, const Coefficients<T> &c) {
     const T from = c.first != T(0) ? p : z;
-    const T next = multiply_add(c.lr_of_gradient, d, interpolate(p, from, c.to_state));
+    const T next = multiply_add(c.lr_of_gradient, d, interpolate(p, from, c.own[kToState]));
     const T moved = multiply_add(-c.lr, d, from);
     p = c.evaluates != T(0) ? evaluated(p, z, c) : next;
     z = c.evaluates != T(0) ? z : moved;
