@@ -65,6 +65,7 @@ foreach(file ${sources})
     endif()
   endif()
 endforeach()
+set_tests_properties(csharp.ForgottenObjectsTests PROPERTIES LABELS "csharp;long")
 # Threads that race: these take 20 times as long where others have the processors.
 set_tests_properties(csharp.DisposeTests csharp.UsesTests PROPERTIES LABELS "csharp;repeats;long" PROCESSORS 2 TIMEOUT 900)
 gsc_csharp_test(exit ${programs} exit)

@@ -7,7 +7,7 @@ if(NOT GSC_MAVEN)
   return()
 endif()
 set(maven_arguments -DMAVEN=${GSC_MAVEN} -DREPOSITORY=${folder}/m2)
-set(maven_properties LABELS java RESOURCE_LOCK maven SKIP_REGULAR_EXPRESSION "left out: ")
+set(maven_properties LABELS "java\\;long" RESOURCE_LOCK maven SKIP_REGULAR_EXPRESSION "left out: ")
 
 add_test(NAME java.maven
          COMMAND ${CMAKE_COMMAND} ${maven_arguments} -DNAME=java.maven -DPROJECT=${folder}/project
