@@ -37,7 +37,7 @@ struct ScheduleFree {
   template <typename T>
   GSC_HD static T evaluated(T p, T z, const Coefficients<T> &c) {
     const T part = c.own[kToState];
-    const bool near = part < T(0.5) && part > T(-0.5);  // as torch.lerp, which takes the magnitude
+    const bool near = (part < T(0) ? -part : part) < T(0.5);  // as torch.lerp
     const T moved = multiply_add(near ? part : part - T(1), z - p, near ? p : z);
     const bool has_average = part != T(0) && z != p && is_finite(p) && is_finite(z);
     return has_average ? moved : p;
