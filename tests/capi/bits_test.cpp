@@ -6,7 +6,7 @@
 #include <map>
 #include <span>
 
-#include "tests/support/long_form.h"
+#include "tests/support/repetition.h"
 #include "tests/support/state_slots.h"
 #include "tests/support/trainer.h"
 
@@ -29,12 +29,7 @@ uint64_t hash_of(const void *bytes, int64_t size) {
 }
 
 // Large enough for several tasks of several chunks, with tails, tiny and empty tensors between. The long form has eight
-// tasks. A sanitizer costs a factor of ten.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-const bool kSanitized = true;
-#else
-const bool kSanitized = false;
-#endif
+// tasks.
 const bool kShort = kSanitized || !long_form();
 const std::vector<int64_t> kCounts = {kShort ? 65537 : 131073, 3, 0, 4097, 1, kShort ? 32768 : 131072, 999};
 const std::vector<int32_t> kGradDtypes = {GSC_FP16, GSC_FP64, GSC_BF16, GSC_FP32};

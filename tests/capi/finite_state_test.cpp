@@ -4,17 +4,14 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/support/repetition.h"
 #include "tests/support/state_slots.h"
 
 namespace gsc_test {
 namespace {
 
 constexpr float kMost = std::numeric_limits<float>::max();
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kExponents = 25;  // sanitizers look for other errors, and cost a factor of ten
-#else
-constexpr int kExponents = 5;
-#endif
+constexpr int kExponents = kSanitized ? 25 : 5;
 
 struct Variant {
   const char *name;

@@ -5,18 +5,13 @@
 #include <sys/mman.h>
 
 #include "tests/support/objects.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define GSC_TEST_SANITIZED 1
-#endif
+#include "tests/support/repetition.h"
 
 namespace gsc_test {
 namespace {
 
 TEST(CheckLarge, MoreThanTwoToThe31Elements) {
-#if defined(GSC_TEST_SANITIZED)
-  GTEST_SKIP() << "4 GiB are too slow under a sanitizer";
-#endif
+  if (kSanitized) GTEST_SKIP() << "4 GiB are too slow under a sanitizer";
   const int64_t count = (int64_t{1} << 31) + 100000;
   const size_t bytes = count * 2;
   void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

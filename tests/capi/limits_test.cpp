@@ -15,13 +15,8 @@
 #include <fstream>
 #include <set>
 
+#include "tests/support/repetition.h"
 #include "tests/support/trainer.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define GSC_SANITIZED 1
-#else
-#define GSC_SANITIZED 0
-#endif
 
 namespace {
 

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <set>
 
+#include "tests/support/repetition.h"
 #include "tests/support/trainer.h"
 
 namespace gsc_test {
@@ -421,6 +422,7 @@ TEST(NothingChanged, WhateverFailsInWhateverStage) {
       const Call &call = kCalls[c];
       SCOPED_TRACE(text(call.function, " (row ", c, "), ", stage.name));
       for (size_t way = 0; way < std::size(kWaysOn); ++way) {
+        if (kSanitized && way != c % std::size(kWaysOn)) continue;
         World first, second;
         stage.enter(first);
         stage.enter(second);

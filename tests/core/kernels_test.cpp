@@ -3,6 +3,7 @@
 // the letter, one element at a time and with missing elements as zeros. Equal to one reference, the instruction sets
 // are equal to each other. That the reference itself sums well is tested against long double at the end.
 #include "tests/core/kernel_testing.h"
+#include "tests/support/repetition.h"
 
 namespace gsc::cpu {
 namespace {
@@ -160,7 +161,10 @@ TEST_P(KernelStat, EveryKindOfValue) {
       fill(data, kind, random);
       // 1e10 overflows on the way, 3 only in the narrow dtypes, and 0 and the others must not. The inverse of a denormal
       // scale is inf: what is not zero becomes inf, and zero becomes NaN.
-      for (const float inv_scale : {1.0F, 0x1p-16F, 3.0F, 1e10F, 0.0F, INFINITY}) expect_stats(data, inv_scale);
+      for (const float inv_scale : {1.0F, 0x1p-16F, 3.0F, 1e10F, 0.0F, INFINITY}) {
+        expect_stats(data, inv_scale);
+        if (gsc_test::kSanitized) break;
+      }
       if (HasFailure()) return;
     }
   }

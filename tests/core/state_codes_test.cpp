@@ -14,7 +14,7 @@
 #include "core/rules/flash_codes.h"
 #include "core/rules/random.h"
 #include "core/rules/split.h"
-#include "tests/support/long_form.h"
+#include "tests/support/repetition.h"
 
 namespace gsc {
 namespace {
@@ -22,11 +22,7 @@ namespace {
 /// Expects is_right(x) for patterns of fp32.
 template <typename F>
 void expect_of_patterns(const F &is_right) {
-#if defined(__SANITIZE_ADDRESS__)
-  const uint64_t step = 65537;
-#else
-  const uint64_t step = gsc_test::long_form() ? 61 : 4099;
-#endif
+  const uint64_t step = gsc_test::kSanitized ? 65537 : gsc_test::long_form() ? 61 : 4099;
   for (uint64_t bits = 0; bits <= 0xffffffffULL; bits += step) {
     const float x = from_bits(uint32_t(bits));
     ASSERT_TRUE(is_right(x)) << std::hexfloat << x << ", bits " << bits;
