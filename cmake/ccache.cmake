@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compiles through ccache where it is installed, unless a launcher is named. Paths of the source tree count as relative,
 # so that a build in another folder, such as that of a fresh clone, finds what this one compiled.
+if(GSC_CCACHE AND NOT EXISTS ${GSC_CCACHE})
+  unset(GSC_CCACHE CACHE)  # it is gone
+endif()
 find_program(GSC_CCACHE ccache)
 mark_as_advanced(GSC_CCACHE)
 if(PROJECT_IS_TOP_LEVEL AND GSC_CCACHE)
