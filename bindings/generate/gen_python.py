@@ -284,7 +284,7 @@ def class_of(kind):
     """The name of a kind's class."""
     name = next((name for name in ARGUMENTS if name.upper() == kind.constant.replace("_", "")), None)
     if name is None:
-        header.fail(f"{kind.constant} has no arguments in gen_python.py")
+        header.fail(f"GSC_{kind.constant} has no line in ARGUMENTS of bindings/generate/gen_python.py")
     return name
 
 

@@ -63,7 +63,9 @@ TEST_F(StateFormats, ThePagesHaveTheBytesOfTheLists) {
       for (const auto &c : kColumns) {
         row += text(' ', digits(moved_bytes(state_bytes(context, options, c.state, c.master))), " |");
       }
-      EXPECT_NE(performance.find(row + '\n'), std::string::npos) << row << " of kind " << options.kind;
+      EXPECT_NE(performance.find(row + '\n'), std::string::npos)
+          << "docs/performance.md has no row " << row << " of kind " << options.kind
+          << "; if the page names more kinds in it, this test must, too";
     }
   };
   gsc_optimizer_options momentum = optimizer_options(GSC_SGD), amsgrad = optimizer_options(GSC_ADAMW);

@@ -279,7 +279,8 @@ def test_only_state_that_every_number_of_ranks_can_have_is_in_codes_with_scales(
         scales = {name for name in whole if name.endswith("_scale")}
         plain = {name.removesuffix("_codes") for name in whole - scales}
         of_means = (gst.SGD, gst.Lion, gst.LARS, gst.NovoGrad)
-        assert scales or kind is gst.SGDScheduleFree or (state == "16bit" and kind in of_means)
+        assert scales or kind is gst.SGDScheduleFree or (state == "16bit" and kind in of_means), \
+            f"{kind.__name__} has no scales; a kind whose slots are all means of gradients belongs in of_means"
         assert names == (plain if shape in UNGROUPED else whole)
         # Codes of an earlier version become numbers.
         if shape == (64,) and "exp_avg_scale" in scales:

@@ -9,6 +9,8 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "tests/support/oracle.h"
@@ -251,8 +253,12 @@ class Page {
         p = p - times(LR, decoupled ? times(s[0], r) : s[0]);
         return;
       }
-      default:  // LAMB, whose moments are there
+      case GSC_LAMB:  // whose moments are there
         p = p - times(times(LR, r), lamb_direction(p, s[0], s[1]));
+        return;
+      default:
+        throw std::logic_error("element() of tests/support/page_formulas.h has no equations for the optimizer kind " +
+                               std::to_string(o.kind));
     }
   }
 
