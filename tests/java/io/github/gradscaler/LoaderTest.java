@@ -4,6 +4,7 @@ package io.github.gradscaler;
 import static org.junit.jupiter.api.Assertions.*;
 
 import java.io.File;
+import java.net.URI;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.stream.Stream;
@@ -17,7 +18,7 @@ class LoaderTest {
   private static final String FOLDER = System.getProperty("gradscaler.test.folder");
 
   private static final Path PROBE =
-      Path.of(LoaderProbe.class.getProtectionDomain().getCodeSource().getLocation().getPath());
+      Path.of(URI.create(LoaderProbe.class.getProtectionDomain().getCodeSource().getLocation().toString()));
 
   @TempDir Path temporary;
 
