@@ -11,7 +11,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bindings/generate"))
 
-from header import enums_of, kinds_of  # noqa: E402
+import api  # noqa: E402
 
 
 def main():
@@ -20,9 +20,7 @@ def main():
     run = subprocess.run([sys.argv[1], "--quick", only, "--benchmark_format=json"], check=True, stdout=subprocess.PIPE)
     rows = {row["name"].split("/")[1]: row for row in json.loads(run.stdout)["benchmarks"]}
     failed = [f"{name}: {row['error_message']}" for name, row in rows.items() if row.get("error_occurred")]
-    header = (ROOT / "include/gradscaler/gradscaler.h").read_text(encoding="utf-8")
-    kinds = [kind.constant for kind in kinds_of(enums_of(header))]
-    missing = [f"{kind} has no row" for kind in kinds if kind.lower() not in rows]
+    missing = [f"{kind.constant} has no row" for kind in api.load(ROOT).kinds if kind.constant.lower() not in rows]
     sys.exit("\n".join(failed + missing) or 0)
 
 

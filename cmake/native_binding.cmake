@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What bindings build alike: sources from gradscaler.h and, for Java and C#, a library of native methods that SWIG
-# generates and that holds the whole of gradscaler, exporting nothing but those methods. The caller's folder has
-# generate.cmake, which runs SWIG.
-find_program(GSC_PYTHON3 NAMES python3 python)
+# What bindings build alike: for Java and C#, a library of native methods that SWIG generates and that holds the whole of
+# gradscaler, exporting nothing but those methods. The caller's folder has generate.cmake, which runs SWIG.
 find_program(GSC_SWIG NAMES swig swig4.0 swig4)
 
 # Leaves the rest of the caller's file out, with one line, or stops if GRADSCALER_BINDINGS names the language.
@@ -22,21 +20,6 @@ function(gsc_require_version file)
   if(NOT text MATCHES "<version>${PROJECT_VERSION}</version>")
     message(FATAL_ERROR "${CMAKE_CURRENT_SOURCE_DIR}/${file}: the version is not ${PROJECT_VERSION}")
   endif()
-endfunction()
-
-# gsc_generate_sources(<java, csharp or python> <folder> OUTPUTS <some of the files> [SOURCES <files by hand that they
-# depend on>]) writes to the folder what the language has from gradscaler.h.
-function(gsc_generate_sources language folder)
-  cmake_parse_arguments(arg "" "" "OUTPUTS;SOURCES" ${ARGN})
-  set(generators ${PROJECT_SOURCE_DIR}/bindings/generate)
-  set(script ${PROJECT_SOURCE_DIR}/scripts/gen-api)
-  list(TRANSFORM arg_OUTPUTS PREPEND ${folder}/)
-  add_custom_command(
-    OUTPUT ${arg_OUTPUTS}
-    COMMAND ${GSC_PYTHON3} -B ${script} --${language} ${folder}
-    DEPENDS ${script} ${generators}/header.py ${generators}/methods.py ${generators}/gen_${language}.py ${arg_SOURCES}
-            ${PROJECT_SOURCE_DIR}/include/gradscaler/gradscaler.h
-    COMMENT "Sources from gradscaler.h: ${language}" VERBATIM)
 endfunction()
 
 # gsc_add_native_binding(<target> PROXY <one generated file> FOLDER <where the library goes> INTERFACES <files in

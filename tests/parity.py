@@ -12,9 +12,8 @@ import re
 import sys
 
 ROOT = pathlib.Path(sys.argv[1])
-HEADER = (ROOT / "include/gradscaler/gradscaler.h").read_text(encoding="utf-8")
 sys.path.insert(0, str(ROOT / "bindings/generate"))
-import gen_csharp  # noqa: E402
+import api  # noqa: E402
 import gen_swig  # noqa: E402
 
 # Where the sources are, how they spell a method, and how a call of the native layer begins.
@@ -43,9 +42,7 @@ PYTHON_WORDS = {"beta1": "betas", "beta2": "betas", "kind": "_KIND"}
 
 
 def sources(folder, pattern):
-    texts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / folder).rglob(pattern))]
-    # The build adds what C# has from the header.
-    return "\n".join(texts + [*gen_csharp.sources(HEADER, ROOT).values()] * pattern.endswith(".cs"))
+    return "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / folder).rglob(pattern)))
 
 
 def bodies(text):
@@ -93,14 +90,9 @@ def missing_functions(language, functions):
     return [f for f in functions if f not in there]
 
 
-def fields_of(struct, header):
-    body = re.search(rf"struct {struct} \{{\n(.*?)^\}}", header, re.M | re.S)[1]
-    return re.findall(r"(\w+)(?:\[\d+\])?;", re.sub(r"/\*.*?\*/", "", body, flags=re.S))
-
-
 def missing_options(language, fields):
     folder, pattern, spelled, _ = LANGUAGES[language]
-    text = sources(folder, "*Options.cs" if language == "C#" else pattern)
+    text = sources(folder, "*Options*.cs" if language == "C#" else pattern)
     names = {field: spelled(field) if language == "C#" else PYTHON_WORDS.get(field, field) for field in fields}
     wanted = r"public \w+ {}\b" if language == "C#" else r"\b{}\b"
     return [field for field, name in names.items()
@@ -110,7 +102,9 @@ def missing_options(language, fields):
 def main():
     listed = (ROOT / "capi/functions.txt").read_text(encoding="utf-8").splitlines()
     functions = [line for line in listed if line.startswith("gsc_")]
-    fields = fields_of("gsc_scaler_options", HEADER) + fields_of("gsc_optimizer_options", HEADER)
+    structs = api.load(ROOT).structs
+    fields = [field["name"] for name in ("gsc_scaler_options", "gsc_optimizer_options")
+              for field in structs[name]["fields"]]
     errors = []
     for language in LANGUAGES:
         if missing_functions(language, ["gsc_scaler_trial"]) != ["gsc_scaler_trial"]:

@@ -19,7 +19,7 @@ add_custom_command(
           -p:TargetFrameworks=net8.0 -p:GradscalerBuild=${PROJECT_BINARY_DIR}
           -p:BaseIntermediateOutputPath=${CMAKE_CURRENT_BINARY_DIR}/obj/
   COMMAND ${CMAKE_COMMAND} -E touch ${GSC_SDK_ASSEMBLY}
-  DEPENDS ${sources} ${from_header} gradscaler_csharp Gradscaler.csproj COMMENT "C# assembly by the .NET SDK" VERBATIM)
+  DEPENDS ${sources} gradscaler_csharp Gradscaler.csproj COMMENT "C# assembly by the .NET SDK" VERBATIM)
 add_custom_target(gradscaler_csharp_sdk ALL DEPENDS ${GSC_SDK_ASSEMBLY})
 set(GSC_SDK ${GSC_SDK} PARENT_SCOPE)
 set(GSC_SDK_OFFLINE ${GSC_SDK_OFFLINE} PARENT_SCOPE)

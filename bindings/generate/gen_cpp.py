@@ -2,7 +2,7 @@
 """C++: the enumerations, and the fields of the options. Part of scripts/gen-api."""
 import textwrap
 
-import header
+from api import NOTE, WIDTH, Language, regions, wrapped
 
 FOLDER = "include/gradscaler/cpp"
 # C++ has the statuses of C, and its log callback is C's.
@@ -15,7 +15,7 @@ def make_cpp(enums):
 #ifndef GRADSCALER_CPP_ENUMS_HPP
 #define GRADSCALER_CPP_ENUMS_HPP
 //
-// The enumerations of gradscaler.h as types; it describes each value. {header.NOTE}
+// The enumerations of gradscaler.h as types; it describes each value. {NOTE}
 //
 #include <gradscaler/gradscaler.h>
 
@@ -26,27 +26,31 @@ namespace gradscaler {{
     for enum in enums:
         if enum.name in NOT_IN_CPP:
             continue
-        items = [f"{name.lower()} = {constant}" for constant, name, _ in enum.items]
+        items = [f"{item.name.lower()} = {item.constant}" for item in enum.items]
         head = f"enum class {enum.name} : int32_t {{"
         line = f"{head} {', '.join(items)} }};"
-        lines += ["", *textwrap.wrap(enum.comment, header.WIDTH, initial_indent="/// ", subsequent_indent="/// ")]
-        lines += [line] if len(line) <= header.WIDTH else [head, "  " + ",\n  ".join(items), "};"]
+        lines += ["", *textwrap.wrap(enum.text, WIDTH, initial_indent="/// ", subsequent_indent="/// ")]
+        lines += [line] if len(line) <= WIDTH else [head, "  " + ",\n  ".join(items), "};"]
     return "\n".join([*lines, "", "}  // namespace gradscaler", "", "#endif  // GRADSCALER_CPP_ENUMS_HPP", ""])
 
 
-def comment(struct, field):
-    text = header.words(field.text, struct, str, "{}::{}".format, lambda kind, name: f"{kind}::{name.lower()}",
-                        "nullptr")
-    return header.wrapped(text, "/// ")
+CPP = Language(str, "{}::{}".format, lambda kind, item: f"{kind}::{item.name.lower()}", "nullptr")
 
 
 def type_of(field):
     return field.enum.name if field.enum else "bool" if field.boolean else field.ctype
 
 
+def value_of(field):
+    """The default as a literal of the field's type."""
+    if field.enum or field.boolean:
+        return CPP.value(field)
+    number = field.default if field.ctype[:3] == "int" or "." in field.default else f"{field.default}.0"
+    return f"{number}f" if field.ctype == "float" else number
+
+
 def fields(struct):
-    return [f"{type_of(field)} {field.name} = {field.enum.name + '::' + value.lower() if field.enum else value};"
-            for field, value in struct.defaults()]
+    return [f"{type_of(field)} {field.name} = {value_of(field)};" for field in struct.fields]
 
 
 def optional_fields(struct):
@@ -60,7 +64,7 @@ def pairs(struct):
 def getters(handle):
     lines = []
     for getter in handle.getters:
-        lines += [*comment(handle, getter), f"{getter.ctype} get_{getter.name}() const {{ "
+        lines += [*wrapped(CPP.words(getter.text, handle), "/// "), f"{getter.ctype} get_{getter.name}() const {{ "
                   f"return detail::read({getter.function}, get()); }}"]
     return lines
 
@@ -68,8 +72,6 @@ def getters(handle):
 EMITTERS = {"getters": getters, "fields": fields, "optional_fields": optional_fields, "pairs": pairs}
 
 
-def files(text, root):
-    """{path: text} of the files that this language generates; none where `root` does not have it."""
-    if not (root / FOLDER).is_dir():
-        return {}
-    return {f"{FOLDER}/enums.hpp": make_cpp(header.enums_of(text)), **header.regions(text, root, FOLDER, EMITTERS)}
+def files(api, root):
+    """{path: text} of the files that this language generates."""
+    return {f"{FOLDER}/enums.hpp": make_cpp(api.enums), **regions(api, root, FOLDER, EMITTERS)}

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""C#: the enumerations, and the fields of options, reports and states, which the build makes. Part of
-scripts/gen-api."""
-import header
+"""C#: the enumerations and exceptions, and the members of classes that come from the header, in files <class>.g.cs.
+Part of scripts/gen-api."""
+import api
 import methods
-from header import camel, pascal
+from api import camel, pascal
+
+FOLDER = "bindings/csharp/src"
 
 TYPES = {"float": "float", "double": "double", "int32_t": "int", "int64_t": "long"}
 
@@ -11,60 +13,60 @@ TYPES = {"float": "float", "double": "double", "int32_t": "int", "int64_t": "lon
 def summary(text):
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     line = f"/// <summary>{text}</summary>"
-    if len(line) <= header.WIDTH - 4:
+    if len(line) <= api.WIDTH - 4:
         return [line]
-    return ["/// <summary>", *header.wrapped(text, "/// "), "/// </summary>"]
+    return ["/// <summary>", *api.wrapped(text, "/// "), "/// </summary>"]
 
 
 # Methods that are not called like their functions.
 NAMES = {"GradScaler.Check": "GradScaler.CheckGrads"}
 
 
-def comment(struct, text, null="IntPtr.Zero"):
-    def member(kind, name):
-        name = f"{kind}.{pascal(header.method(name))}"
-        return NAMES.get(name, name)
-
-    return summary(header.words(text, struct, pascal, member, spell_enum, null))
+def member(kind, name):
+    name = f"{kind}.{pascal(api.method(name))}"
+    return NAMES.get(name, name)
 
 
-def spell_enum(kind, name):
-    return f"{kind}.{header.enum_pascal(name)}"
+def constant(kind, item):
+    return f"{kind}.{item.pascal}"
 
 
-def make_enum(enum, enums):
-    def documented(text):
-        return summary(header.translate(text, enums, spell_enum))
+# Fields that are pointers are IntPtr; objects and arrays are not.
+VALUES = api.Language(pascal, member, constant, "IntPtr.Zero", status=api.EXCEPTIONS.get)
+METHODS = VALUES._replace(null="null")
 
-    lines = ["", *documented(enum.comment), f"public enum {enum.name}", "{"]
-    for constant, name, text in enum.items:
-        lines += [*(f"  {line}" for line in documented(text)),
-                  f"  {header.enum_pascal(name)} = NativeCalls.{constant[len('GSC_'):]},"]
+
+def make_enum(enum, interface):
+    owner = interface.type("gsc_optimizer")
+    lines = ["", *summary(METHODS.words(enum.text, owner)), f"public enum {enum.name}", "{"]
+    for item in enum.items:
+        lines += [*(f"  {line}" for line in summary(METHODS.words(item.text, owner))),
+                  f"  {item.pascal} = NativeCalls.{item.constant.removeprefix('GSC_')},"]
     return [*lines, "}"]
 
 
-def make_exception(name, status, text):
-    return ["", *summary(text), f"public sealed class {name} : GradScalerException", "{",
-            f"  internal {name}(string message)", f"      : base(Status.{header.enum_pascal(status)}, message)", "  {",
+def make_exception(name, status):
+    return ["", *summary(status.text), f"public sealed class {name} : GradScalerException", "{",
+            f"  internal {name}(string message)", f"      : base(Status.{status.pascal}, message)", "  {",
             "  }", "}"]
 
 
 def make_sizes(enum):
     lines = ["", "internal static class DTypes", "{", "  internal static int SizeOf(DType dtype)",
              "  {", "    switch (dtype)", "    {"]
-    for _, name, _ in enum.items:
-        lines += [f"      case DType.{header.enum_pascal(name)}:", f"        return {header.bytes_of(name)};"]
+    for item in enum.items:
+        lines += [f"      case DType.{item.pascal}:", f"        return {api.bytes_of(item.name)};"]
     return [*lines, "      default:",
             '        throw new InvalidArgumentException("dtype " + (int)dtype + " is unknown");', "    }", "  }", "}"]
 
 
-def make_class(text, name, emitter):
+def make_class(interface, name, emitter):
     """A class of values, or the part of another class that comes from the header."""
-    kind = header.type_of(text, name)
+    kind = interface.type(name)
     if emitter == values:
-        first = [*comment(kind, kind.text), f"public sealed class {header.CLASSES[name]}"]
+        first = [*summary(VALUES.words(kind.text, kind)), f"public sealed class {class_of(name)}"]
     else:
-        first = [f"partial class {header.CLASSES.get(name) or PARTIAL[name]}"]
+        first = [f"partial class {class_of(name)}"]
     return ["", *first, "{", *(f"  {line}" for line in emitter(kind)), "}"]
 
 
@@ -94,22 +96,22 @@ def properties(struct):
         else:
             value = "(int)value" if field.enum else "value ? 1 : 0" if field.boolean else "value"
             set_ = f"Handle.{name} = {value};"
-        lines += ["", *comment(struct, field.text), f"public {type_of(field)} {name}", "{",
+        lines += ["", *summary(VALUES.described(field, struct)), f"public {type_of(field)} {name}", "{",
                   f"  get {{ return {get(field, 'Handle')}; }}"]
         line = f"  set {{ {set_} }}"
-        lines += [line] if len(line) + 4 <= header.WIDTH else ["  set", "  {", f"    {set_}", "  }"]
+        lines += [line] if len(line) + 4 <= api.WIDTH else ["  set", "  {", f"    {set_}", "  }"]
         lines.append("}")
     return lines[1:]
 
 
 def values(struct):
     """Read-only properties, and the constructor that copies them out of the proxy."""
-    kind = header.CLASSES[struct.name]
+    kind = class_of(struct.name)
     everything = struct.flags + struct.fields
     lines = [f"internal {kind}(Native{kind} from)", "{",
              *(f"  {pascal(field.name)} = {get(field, 'from')};" for field in everything), "}"]
     for field in everything:
-        lines += ["", *comment(struct, header.addressed(field)),
+        lines += ["", *summary(VALUES.words(api.addressed(field), struct)),
                   f"public {type_of(field)} {pascal(field.name)} {{ get; private set; }}"]
     return lines
 
@@ -118,7 +120,7 @@ def getters(handle):
     lines = []
     for getter in handle.getters:
         name = pascal(getter.name)
-        lines += ["", *comment(handle, getter.text), f"public {TYPES[getter.ctype]} {name}", "{",
+        lines += ["", *summary(VALUES.words(getter.text, handle)), f"public {TYPES[getter.ctype]} {name}", "{",
                   f"  get {{ return Handle.{name}(); }}", "}"]
     return lines[1:]
 
@@ -136,7 +138,7 @@ def calls(owner):
     """Methods that call a function of their name."""
     lines = []
     static = owner.name == "gsc_ops"
-    for method in methods.methods_of(owner.name, owner.header):
+    for method in methods.methods_of(owner.name, owner.api):
         parameters, values, arrays = ["Context context"] * static, [], []
         for argument in method.arguments:
             name = camel(argument.name)
@@ -153,8 +155,7 @@ def calls(owner):
         name = pascal(method.name)
         call = f"self.{name}({', '.join([*values, 'stream'])});"
         name = NAMES.get(f"GradScaler.{name}", name).split(".")[-1]
-        text = method.words(method.text, camel, pascal)
-        lines += ["", *comment(owner, text, "null"), f"public {'static ' * static}void {name}("
+        lines += ["", *summary(METHODS.words(method.text, owner, method.names)), f"public {'static ' * static}void {name}("
                   + ", ".join([*parameters, "IntPtr stream = default"]) + ")", "{",
                   f"  var self = {'Context.HandleOf(context)' if static else 'Handle'};",
                   *(f"  {line}" for line in [*arrays, *(["{", f"  {call}", "}"] if arrays else [call])]),
@@ -172,14 +173,20 @@ CLASSES = {"gsc_scaler_options": properties, "gsc_optimizer_options": properties
 PARTIAL = {"gsc_optimizer": "Optimizer", "gsc_scaler": "GradScaler", "gsc_ops": "Ops"}
 
 
-def sources(text, _):
-    """{name: text} of the files that the build adds to those of bindings/csharp/src."""
-    enums = header.enums_of(text)
-    lines = ["using System;", "", "namespace Gradscaler", "{"]
-    body = [line for enum in enums for line in make_enum(enum, enums)]
-    body += [line for row in header.exceptions_of(enums) for line in make_exception(*row)]
-    body += make_sizes(next(enum for enum in enums if enum.name == "DType"))
+def class_of(name):
+    return api.CLASSES.get(name) or PARTIAL[name]
+
+
+def make_file(body):
+    head = f"// SPDX-License-Identifier: Apache-2.0\n// {api.NOTE}\nusing System;\n\nnamespace Gradscaler\n{{\n"
+    return head + api.indented(body[1:], "  ") + "}\n"
+
+
+def files(interface, _):
+    """{path: text}: enumerations, exceptions, and a file for each class."""
+    found = {"Enumerations": [line for enum in interface.enums for line in make_enum(enum, interface)]
+             + make_sizes(interface.enum("DType")),
+             "StatusExceptions": [line for row in api.exceptions_of(interface) for line in make_exception(*row)]}
     for name, emitter in CLASSES.items():
-        body += make_class(text, name, emitter)
-    head = f"// SPDX-License-Identifier: Apache-2.0\n// {header.NOTE}\n"
-    return {"FromHeader.cs": head + header.indented(lines, "") + header.indented(body[1:], "  ") + "}\n"}
+        found[class_of(name)] = make_class(interface, name, emitter)
+    return {f"{FOLDER}/{name}.g.cs": make_file(body) for name, body in found.items()}

@@ -1,30 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Java: what the build makes: the enumerations, the fields of options, reports and states, and the overloads without a
-stream. Part of scripts/gen-api."""
+"""Java: the enumerations and exceptions as files, and in other files the members that come from the header: fields of
+options, reports and states, methods that call a function of their name, and overloads without a stream. Part of
+scripts/gen-api."""
 import re
 import textwrap
 
-import header
+import api
 import methods
-from header import camel, pascal
+from api import camel, pascal
 
 # Classes that have nothing by hand.
 WHOLE = ("gsc_history_entry", "gsc_device_state", "gsc_tensor_diagnosis")
 FOLDER = "bindings/java/src/main/java/io/github/gradscaler"
 TYPES = {"float": "float", "double": "double", "int32_t": "int", "int64_t": "long"}
-HEAD = ["// SPDX-License-Identifier: Apache-2.0", f"// {header.NOTE}", "package io.github.gradscaler;", ""]
+HEAD = ["// SPDX-License-Identifier: Apache-2.0", f"// {api.NOTE}", "package io.github.gradscaler;", ""]
 
 
-def make_java(enum, enums):
-    def spell(kind, name):
-        return f"{{@link #{name}}}" if kind == enum.name else f"{{@link {kind}#{name}}}"
+def make_java(enum, interface):
+    def constant(kind, item):
+        return f"{{@link #{item.name}}}" if kind == enum.name else f"{{@link {kind}#{item.name}}}"
 
+    language, owner = METHODS._replace(constant=constant), interface.type("gsc_optimizer")
     sized = enum.name == "DType"
-    lines = [*HEAD, *doc(header.translate(enum.comment, enums, spell), ""), f"public enum {enum.name} {{"]
-    for i, (constant, name, text) in enumerate(enum.items):
-        size = f", {header.bytes_of(name)}" if sized else ""
-        lines += [*doc(header.translate(text, enums, spell), "  "),
-                  f"  {name}(NativeCalls.{constant[len('GSC_'):]}{size})" + ("," if i + 1 < len(enum.items) else ";")]
+    lines = [*HEAD, *doc(escaped(language.words(enum.text, owner)), ""), f"public enum {enum.name} {{"]
+    for i, item in enumerate(enum.items):
+        size = f", {api.bytes_of(item.name)}" if sized else ""
+        lines += [*doc(escaped(language.words(item.text, owner)), "  "),
+                  f"  {item.name}(NativeCalls.{item.constant.removeprefix('GSC_')}{size})"
+                  + ("," if i + 1 < len(enum.items) else ";")]
     lines += ["", "  private final int code;"] + (["  private final int size;"] if sized else [])
     lines += ["", f"  {enum.name}(int code{', int size' if sized else ''}) {{", "    this.code = code;"]
     lines += (["    this.size = size;"] if sized else []) + ["  }", ""]
@@ -41,25 +44,30 @@ def make_java(enum, enums):
 
 def doc(text, indent):
     line = f"{indent}/** {text} */"
-    if len(line) <= header.WIDTH - 4:
+    if len(line) <= api.WIDTH - 4:
         return [line]
-    body = textwrap.wrap(text, header.WIDTH - 4, initial_indent=f"{indent} * ", subsequent_indent=f"{indent} * ")
+    body = textwrap.wrap(text, api.WIDTH - 4, initial_indent=f"{indent} * ", subsequent_indent=f"{indent} * ")
     return [f"{indent}/**", *body, f"{indent} */"]
 
 
-# C function without _sync -> class and method, where that is not the C name in Java's spelling: from MethodNames.java.
-METHODS = {}
-
-
-def comment(struct, text):
-    def member(kind, name):
-        function = f"gsc_{kind.removeprefix('Grad').lower()}_{header.method(name)}"
-        kind, name = METHODS.get(function, (kind, camel(header.method(name))))
-        return f"{{@link {kind}#{name}}}"
-
-    null = "null" if struct.name in ("gsc_scaler", "gsc_optimizer", "gsc_ops") else "0"
-    text = header.words(text, struct, camel, member, "{{@link {}#{}}}".format, null)
+def escaped(text):
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+# C function without _sync -> class and method, where that is not the C name in Java's spelling: from MethodNames.java.
+NAMES = {}
+
+
+def member(kind, name):
+    function = f"gsc_{kind.removeprefix('Grad').lower()}_{api.method(name)}"
+    kind, name = NAMES.get(function, (kind, camel(api.method(name))))
+    return f"{{@link {kind}#{name}}}"
+
+
+# Fields that are pointers are longs; objects and arrays are not.
+VALUES = api.Language(camel, member, lambda kind, item: f"{{@link {kind}#{item.name}}}", "0",
+                      status=lambda name: f"{{@link {api.EXCEPTIONS[name]}}}")
+METHODS = VALUES._replace(null="null")
 
 
 def type_of(field):
@@ -80,7 +88,7 @@ def get(struct, field, native):
 
 def accessors(struct):
     """A getter and a setter for each field over the proxy `handle`, and toString."""
-    kind = header.CLASSES[struct.name]
+    kind = api.CLASSES[struct.name]
     lines = []
     for field in struct.all:
         name, value = camel(field.name), "value"
@@ -92,7 +100,7 @@ def accessors(struct):
             elif field.boolean:
                 value = "value ? 1 : 0"
             body = f"handle.set{pascal(field.name)}({value});"
-        lines += [*doc(comment(struct, field.text), ""), f"public {type_of(field)} {name}() {{",
+        lines += [*doc(escaped(VALUES.described(field, struct)), ""), f"public {type_of(field)} {name}() {{",
                   f"  return {get(struct, field, 'handle')};", "}", "",
                   f"/** Sets {{@link #{name}()}}; returns this. */",
                   f"public {kind} {name}({type_of(field)} value) {{", f"  {body}", "  return this;", "}", ""]
@@ -107,7 +115,7 @@ def to_string(kind, names):
     """Broken before a plus, as clang-format does."""
     lines = [f'  return "{kind}({names[0]}=" + {names[0]}()']
     for piece in [*(f'", {name}=" + {name}()' for name in names[1:]), '")";']:
-        if len(lines[-1]) + len(" + " + piece) <= header.WIDTH - 4:
+        if len(lines[-1]) + len(" + " + piece) <= api.WIDTH - 4:
             lines[-1] += " + " + piece
         else:
             lines.append(f"      + {piece}")
@@ -116,13 +124,13 @@ def to_string(kind, names):
 
 def values(struct):
     """Private fields, the constructor that copies them out of the proxy, and getters."""
-    kind = header.CLASSES[struct.name]
+    kind = api.CLASSES[struct.name]
     everything = struct.flags + struct.fields
     lines = [f"private final {type_of(field)} {camel(field.name)};" for field in everything]
     lines += ["", f"{kind}(Native{kind} from) {{"]
     lines += [f"  {camel(field.name)} = {get(struct, field, 'from')};" for field in everything] + ["}"]
     for field in everything:
-        lines += ["", *doc(comment(struct, header.addressed(field)), ""),
+        lines += ["", *doc(escaped(VALUES.words(api.addressed(field), struct)), ""),
                   f"public {type_of(field)} {camel(field.name)}() {{",
                   f"  return {camel(field.name)};", "}"]
     return lines
@@ -131,10 +139,10 @@ def values(struct):
 def kinds(struct):
     """A factory for each kind of optimizer."""
     lines = []
-    for kind in header.kinds_of(struct.enums):
-        name = header.enum_pascal(kind.constant)
-        name = name.lower() if name[:2].isupper() else name[0].lower() + name[1:]
-        lines += ["", *doc(comment(struct, kind.text), ""), f"public static OptimizerOptions {name}() {{",
+    for kind in struct.api.kinds:
+        name = kind.pascal.lower() if kind.pascal[:2].isupper() else kind.pascal[0].lower() + kind.pascal[1:]
+        text = VALUES.words(api.described_kind(kind), struct)
+        lines += ["", *doc(escaped(text), ""), f"public static OptimizerOptions {name}() {{",
                   f"  return new OptimizerOptions(OptimizerKind.{kind.constant});", "}"]
     return lines[1:]
 
@@ -143,7 +151,7 @@ def getters(handle):
     lines = []
     for getter in handle.getters:
         name = camel(getter.name)
-        lines += ["", *doc(comment(handle, getter.text), ""), f"public {TYPES[getter.ctype]} {name}() {{",
+        lines += ["", *doc(escaped(VALUES.words(getter.text, handle)), ""), f"public {TYPES[getter.ctype]} {name}() {{",
                   f"  return handle().{name}();", "}"]
     return lines[1:]
 
@@ -162,7 +170,7 @@ def calls(owner):
     """Methods that call a function of their name."""
     lines = []
     static = owner.name == "gsc_ops"
-    for method in methods.methods_of(owner.name, owner.header):
+    for method in methods.methods_of(owner.name, owner.api):
         parameters, values, arrays = ["Context context"] * static, [], []
         for argument in method.arguments:
             kind, value = (part.format(camel(argument.name), argument.type, TYPES.get(argument.ctype))
@@ -182,10 +190,9 @@ def calls(owner):
         body += [f"try ({'; '.join(arrays)}) {{", f"  {call}", "}"] if arrays else [call]
         body += [f"java.lang.ref.Reference.reachabilityFence({camel(argument.name)});"
                  for argument in method.scalars]
-        text = comment(owner, method.words(method.text, camel, camel))
-        lines += ["", "// gen-api: overload", *doc(text, ""),
-                  f"public {'static ' * static}void {camel(method.name)}("
-                  + ", ".join([*parameters, "long stream"]) + ") {", *(f"  {line}" for line in body), "}"]
+        text = doc(escaped(METHODS.words(method.text, owner, method.names)), "")
+        head = f"public {'static ' * static}void {camel(method.name)}({', '.join([*parameters, 'long stream'])})"
+        lines += ["", *without_stream(head), "", *text, f"{head} {{", *(f"  {line}" for line in body), "}"]
     return lines[1:]
 
 
@@ -197,8 +204,8 @@ def getter_names(handle):
 
 def make_class(struct):
     """A class that has nothing by hand."""
-    return header.indented([*HEAD, *doc(comment(struct, struct.text), ""),
-                            f"public final class {header.CLASSES[struct.name]} {{",
+    return api.indented([*HEAD, *doc(escaped(VALUES.words(struct.text, struct)), ""),
+                            f"public final class {api.CLASSES[struct.name]} {{",
                             *(f"  {line}" for line in values(struct)), "}"], "")
 
 
@@ -237,55 +244,61 @@ OWN = """
 """
 
 
-def make_exception(name, status, text):
-    base = JAVAS.get(status)
+def make_exception(name, status):
+    base = JAVAS.get(status.name)
     parent = f"{base} implements GradScalerFailure" if base else "GradScalerException"
-    lines = [*HEAD, *doc(text, ""), f"public final class {name} extends {parent} {{",
+    lines = [*HEAD, *doc(status.text, ""), f"public final class {name} extends {parent} {{",
              "  private static final long serialVersionUID = 1;", ""]
-    return "\n".join(lines) + (OF_JAVA if base else OWN).format(name=name, status=status)
+    return "\n".join(lines) + (OF_JAVA if base else OWN).format(name=name, status=status.name)
 
 
 EMITTERS = {"calls": calls, "getters": getters, "getter_names": getter_names, "accessors": accessors, "kinds": kinds,
             "values": values}
-MARKED = re.compile(header.MARK, re.M)
-OVERLOAD = re.compile(r"^  // gen-api: overload\n(?P<doc>  /\*\*.*?\*/\n)(?P<head>  public .*?) \{\n", re.S | re.M)
+# A method whose last parameter is a stream stands behind such a region, which has the overload without one.
+OVERLOAD = re.compile(r"^  // gen-api: overload\n(?:(?!  // gen-api)[^\n]*\n)*  // gen-api: end\n\n"
+                      r"(?P<doc>  /\*\*.*?\*/\n)(?P<head>  public .*?) \{\n", re.S | re.M)
 PUBLIC = re.compile(r"^(.*)\n *public ", re.M)
 
 
-def overload(match):
-    """A method whose last parameter is a stream, after one without, which takes the default stream. Numbers of an array
-    that is then last may be given one by one."""
-    text, head = match["doc"], match["head"]
+def without_stream(head):
+    """The overload of the method that begins with `head` and whose last parameter is a stream: it takes the default
+    stream. Numbers of an array that is then last may be given one by one."""
     short = re.sub(r"(,\s+)?long stream\)$", ")", head)
     words = re.fullmatch(r"public (?:static )?(\S+) (\w+)\((.*)\)", " ".join(short.split()))
-    short = re.sub(r"\b(long|boolean)\[\] (\w+)\)$", r"\1... \2)", short)
     if short == head or not words:
-        header.fail(f"no overload of {head.strip()}")
+        api.fail(f"no overload of {head.strip()}")
+    short = re.sub(r"\b(long|boolean)\[\] (\w+)\)$", r"\1... \2)", short)
     result, name, parameters = words.groups()
-    arguments = [parameter.split()[-1] for parameter in parameters.split(", ") if parameter] + ["0"]
+    split = [parameter.split() for parameter in parameters.split(", ") if parameter]
+    types = ["".join(word for word in words[:-1] if word[0] != "@") for words in split] + ["long"]
+    text = doc(f"As {{@link #{name}({', '.join(types)})}} on the default stream.", "")
+    arguments = [words[-1] for words in split] + ["0"]
     body = f"{'return ' * (result != 'void')}{name}({', '.join(arguments)});"
-    return f"{text}{short} {{\n    {body}\n  }}\n\n{text}{head} {{\n"
+    return [*text, f"{short} {{", f"  {body}", "}"]
 
 
-def sources(text, root):
-    """{name: text} of the files of the package: those by hand with what they mark filled in, and the generated."""
-    def fill(match):
-        return header.indented(header.lines_of(text, EMITTERS, match[3], match[4]), match[1])
+def overload(match):
+    lines = without_stream(match["head"].replace("  public", "public", 1))
+    return ("  // gen-api: overload\n" + api.indented(lines, "  ") + "  // gen-api: end\n\n" + match["doc"]
+            + match["head"] + " {\n")
 
-    names = (root / FOLDER / "MethodNames.java").read_text()
-    METHODS.update({function: (kind, name)
-                    for function, kind, name in re.findall(r'"(gsc_\w+)", "(\w+)\.(\w+)"', names)})
-    enums = header.enums_of(text)
-    found = {f"{enum.name}.java": make_java(enum, enums) for enum in enums}
-    found |= {f"{row[0]}.java": make_exception(*row) for row in header.exceptions_of(enums)}
-    found |= {f"{header.CLASSES[name]}.java": make_class(header.Struct(name, text, enums)) for name in WHOLE}
-    for path in (root / FOLDER).glob("*.java"):
-        if path.name in found:
-            header.fail(f"the build makes {path.name}")
-        found[path.name] = OVERLOAD.sub(overload, MARKED.sub(fill, path.read_text()))
-        if "gen-api:" in found[path.name]:
-            header.fail(f"{path} has a mark that is not understood")
-        for before in PUBLIC.findall(found[path.name]):
+
+def files(interface, root):
+    """{path: text} of the files that are generated, and of those by hand with what they mark filled in."""
+    names = (root / FOLDER / "MethodNames.java").read_text(encoding="utf-8")
+    NAMES.update({function: (kind, name)
+                  for function, kind, name in re.findall(r'"(gsc_\w+)", "(\w+)\.(\w+)"', names)})
+    whole = {f"{enum.name}.java": make_java(enum, interface) for enum in interface.enums}
+    whole |= {f"{name}.java": make_exception(name, status) for name, status in api.exceptions_of(interface)}
+    whole |= {f"{api.CLASSES[name]}.java": make_class(interface.type(name)) for name in WHOLE}
+    found = api.regions(interface, root, FOLDER, EMITTERS)
+    for path in sorted((root / FOLDER).glob("*.java")):
+        if path.name in whole:
+            continue
+        name = path.relative_to(root).as_posix()
+        text = OVERLOAD.sub(overload, found.get(name) or path.read_text(encoding="utf-8"))
+        for before in PUBLIC.findall(text):
             if not before.endswith("*/") and before.strip()[:1] != "@":
-                header.fail(f"{path} has something public without a comment after `{before.strip()}`")
-    return found
+                api.fail(f"{name} has something public without a comment after `{before.strip()}`")
+        found[name] = text
+    return found | {f"{FOLDER}/{name}": text for name, text in whole.items()}

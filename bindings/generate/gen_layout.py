@@ -3,7 +3,7 @@
 structs and constants must all be there, without gaps; new enumerators are appended. Part of scripts/gen-api."""
 import re
 
-from header import fail, structs_of
+from api import fail
 
 NUMBERS = "tests/abi/layout.inc"
 SIZES = {"char": 1, "int32_t": 4, "uint32_t": 4, "float": 4, "gsc_status": 4, "int64_t": 8, "double": 8}
@@ -21,10 +21,10 @@ def numbers_of(text):
     return sizes, offsets, values
 
 
-def append_values(header, numbers):
+def append_values(api, numbers):
     """`numbers` with the enumerators that it lacks, each after the one before it. What it has stays."""
     known = numbers_of(numbers)[2]
-    pairs = re.findall(r"\b(GSC_\w+) = (-?\d+)", re.sub(r"/\*.*?\*/", "", header, flags=re.S))
+    pairs = [(item["name"], item["value"]) for enum in api.data["enums"] for item in enum["items"]]
     for (before, _), (name, value) in zip(pairs, pairs[1:], strict=False):
         if name not in known and before in numbers:
             line = f"GSC_LAYOUT_VALUE({name}, {value})\n"
@@ -32,20 +32,30 @@ def append_values(header, numbers):
     return numbers
 
 
-def check(header, numbers):
+def check(api, numbers):
     """Fails if the header and the numbers do not have the same structs, fields and constants."""
     sizes, offsets, values = numbers_of(numbers)
-    structs = structs_of(header)
-    constants = re.findall(r"^  (GSC_\w+) = -?\d", header, re.M)
-    constants += [name for name in re.findall(r"^#define (GSC_\w+) \(?-?(?:0x)?\d", header, re.M)
-                  if not name.startswith("GSC_VERSION_")]
+    structs = api.structs
+    constants = [item["name"] for enum in api.data["enums"] for item in enum["items"]]
+    constants += [macro["name"] for macro in api.data["constants"] if not macro["name"].startswith("GSC_VERSION_")]
     differ = sorted((structs.keys() ^ (sizes.keys() - {"gsc_api"})) | (set(constants) ^ values.keys()))
     if differ:
         fail(f"{', '.join(differ)}: in one of gradscaler.h and {NUMBERS} only")
-    for name, (_, fields) in structs.items():
-        if [field for _, field, _, _ in fields] != list(offsets[name]):
+    for name, struct in structs.items():
+        fields = struct["fields"]
+        if [field["name"] for field in fields] != list(offsets[name]):
             fail(f"{NUMBERS} does not have the fields of {name} in the header's order")
         # What is not in SIZES is a pointer, to data or to a function.
-        ends = [offsets[name][field] + SIZES.get(kind, 8) * int(elements or 1) for kind, field, elements, _ in fields]
+        ends = [offsets[name][field["name"]] + SIZES.get(field["type"], 8) * field.get("elements", 1)
+                for field in fields]
         if ends != [*offsets[name].values()][1:] + [sizes[name]]:
             fail(f"{name} has a gap; {NUMBERS} and the header disagree")
+
+
+def files(api, root):
+    """{path: text}; none in a source package, which does not have the tests."""
+    if not (root / NUMBERS).exists():
+        return {}
+    numbers = append_values(api, (root / NUMBERS).read_text(encoding="utf-8"))
+    check(api, numbers)
+    return {NUMBERS: numbers}

@@ -1,31 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python: the words for enumerations, the fields of options, reports and states, and the optimizers, in modules that
-the build makes. Part of scripts/gen-api."""
+"""Python: the words for enumerations, the fields of options, reports and states, and the optimizers, in modules of their
+own. Part of scripts/gen-api."""
 import re
 import textwrap
 
-import header
+import api
+
+FOLDER = "bindings/python/gradscaler"
 
 TYPES = {"float": "float", "double": "float", "int32_t": "int", "int64_t": "int"}
 # Those whose names are arguments in Python. Its dtypes and norms are NumPy's and PyTorch's, its optimizers are classes.
 IN_PYTHON = {"HysteresisRefill", "GrowthTiming", "FloorAction", "Preset", "DeviceType", "CpuTarget"}
 
 
-def make_python(enums):
+def make_python(interface):
     lines = ["# SPDX-License-Identifier: Apache-2.0",
-             f'"""The words for the constants of the library. {header.NOTE}"""', "",
+             f'"""The words for the constants of the library. {api.NOTE}"""', "",
              "from __future__ import annotations", "", "from ._native import Names, native", ""]
-    for enum in enums:
+    for enum in interface.enums:
         if enum.name not in IN_PYTHON:
             continue
-        variable = header.constant_name(enum.name)
-        names = ", ".join(f'"{name.lower()}"' for _, name, _ in enum.items)
+        variable = api.constant_name(enum.name)
+        names = ", ".join(f'"{item.name.lower()}"' for item in enum.items)
         call = f'{variable} = Names("{enum.prefix[len("GSC_"):]}", {names})'
-        lines += [f"#: {line}" for line in textwrap.wrap(enum.comment, header.WIDTH - 3)]
-        lines += textwrap.wrap(call, header.WIDTH, subsequent_indent=" " * (call.index("(") + 1))
+        lines += [f"#: {line}" for line in textwrap.wrap(enum.text, api.WIDTH - 3)]
+        lines += textwrap.wrap(call, api.WIDTH, subsequent_indent=" " * (call.index("(") + 1))
     lines += ["#: The state slots of each kind of optimizer.", "SLOTS: dict[int, tuple[str, ...]] = {"]
-    for kind in header.kinds_of(enums):
-        slots = ", ".join(f'"{slot}"' for slot in kind.slots)
+    for kind in interface.kinds:
+        slots = ", ".join(f'"{slot}"' for slot in kind.slot_names)
         lines.append(f"    native.{kind.constant}: ({slots}{',' * (len(kind.slots) == 1)}),")
     return "\n".join([*lines, "}", ""])
 
@@ -36,22 +38,13 @@ PYTORCHS = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", 
 NOT_ALWAYS_TAKEN = {"gsc_report": ("grad_norm", "grad_amax"), "gsc_history_entry": ("grad_norm", "nonfinite_count")}
 
 
-def doc(struct, text):
-    def member(kind, name):
-        return f":attr:`gradscaler.{kind}.{header.method(name)}`"
-
-    text = header.words(text, struct, "`{}`".format, member, lambda _, name: f'"{name.lower()}"', "None")
-    for enum in struct.enums:
-        text = re.sub(rf"\b{enum.name}\b",
-                      ", ".join(f'"{name.lower()}"' for _, name, _ in enum.items[:-1])
-                      + f' or "{enum.items[-1][1].lower()}"', text)
-    text = text.replace("Default true", "Default True")
-    return header.wrapped(text, "#: ")
+PYTHON = api.Language("`{}`".format, lambda kind, name: f":attr:`gradscaler.{kind}.{api.method(name)}`",
+                      lambda _, item: f'"{item.name.lower()}"', "None", "True", "False")
 
 
 def may_be_none(field):
-    """A limit of the scale whose 0 is none."""
-    return field.ctype == "float" and "0: none" in field.text
+    """A limit whose 0 is none."""
+    return field.none is not None
 
 
 def opposite(flag):
@@ -61,7 +54,7 @@ def opposite(flag):
 
 def type_of(field):
     if field.enum:
-        return "Literal[" + ", ".join(f'"{name.lower()}"' for _, name, _ in field.enum.items) + "]"
+        return "Literal[" + ", ".join(f'"{item.name.lower()}"' for item in field.enum.items) + "]"
     if field.boolean:
         return "bool"
     return TYPES[field.ctype] + " | None" * may_be_none(field)
@@ -71,25 +64,25 @@ def keywords(struct):
     """The keys of a TypedDict."""
     lines = []
     for field in struct.all:
-        name, text = field.name, field.text.replace("0: none. Default 0", "None: none. Default None")
+        name, text = field.name, PYTHON.described(field, struct, "None")
         if field.name in PYTORCHS:
             continue
         if opposite(field):
             name, text = name.removeprefix("no_"), f"False: {text[0].lower()}{text[1:]}"
-        lines += [*doc(struct, text), f"{name}: {type_of(field)}"]
+        lines += [*api.wrapped(text, "#: "), f"{name}: {type_of(field)}"]
     return lines
 
 
 def names(title, comment, found):
     line = f"{title} = ({', '.join(found)})"
-    return [comment, *textwrap.wrap(line, header.WIDTH, subsequent_indent=" " * (len(title) + 4))]
+    return [comment, *textwrap.wrap(line, api.WIDTH, subsequent_indent=" " * (len(title) + 4))]
 
 
 def tables(struct):
     """The names of the arguments by what they are."""
     plain = [field for field in struct.fields if not field.enum and not field.boolean]
     lines = ["#: Arguments that are words.", "WORDS = {"]
-    lines += [f'    "{field.name}": {header.constant_name(field.enum.name)},' for field in struct.fields if field.enum]
+    lines += [f'    "{field.name}": {api.constant_name(field.enum.name)},' for field in struct.fields if field.enum]
     lines += ["}"]
     lines += names("INTEGERS", "#: 32-bit integers.", [f'"{f.name}"' for f in plain if f.ctype == "int32_t"])
     lines += names("REALS", "#: Numbers.", [f'"{f.name}"' for f in plain if f.ctype != "int32_t"])
@@ -107,7 +100,8 @@ def values(struct):
     lines = []
     for field in struct.fields + struct.flags:
         missing = field.name in NOT_ALWAYS_TAKEN.get(struct.name, ())
-        lines += [*doc(struct, field.text + " None if it was not taken." * missing),
+        text = PYTHON.words(field.text, struct) + " None if it was not taken." * missing
+        lines += [*api.wrapped(text, "#: "),
                   f"{field.name}: {type_of(field)}" + " | None" * missing]
     return lines
 
@@ -122,7 +116,7 @@ def read(struct):
 FIELDS_HEAD = f'''\
 # SPDX-License-Identifier: Apache-2.0
 """The fields of options, reports and states: names of arguments, keys and values.
-{header.NOTE}"""
+{api.NOTE}"""
 
 from __future__ import annotations
 
@@ -138,23 +132,22 @@ from ._native import native
 BEFORE = {"gsc_tensor_diagnosis": ["name: str | None"]}
 
 
-def make_fields(text, enums):
+def make_fields(interface):
     """The tables of policy.py and hyper.py, and the dataclasses of report.py and tensors.py."""
-    options, state, optimizer = (header.Struct(f"gsc_{name}", text, enums)
+    options, state, optimizer = (interface.type(f"gsc_{name}")
                                  for name in ("scaler_options", "scaler_state", "optimizer_options"))
     beyond = [f'"{f.name}"' for f in state.fields if f.name not in (*PYTORCHS, "scale", "growth_tracker")]
-    presets = next(enum for enum in enums if enum.name == "Preset")
     lines = [*tables(options),
              *names("COUNTERS", "#: What a state of the scaler has beyond PyTorch's state dict.", beyond),
              "OPTIMIZER_FLAGS = {",
              *(f'    "{flag.name}": native.{flag.constant},' for flag in optimizer.flags), "}",
-             *packed("Preset = Literal[", [f'"{name.lower()}"' for _, name, _ in presets.items], "]"), "", "",
+             *packed("Preset = Literal[", [f'"{item.name.lower()}"' for item in interface.enum("Preset").items], "]"), "", "",
              "class Policy(TypedDict, total=False):",
              '    """Options of :class:`gradscaler.GradScaler` beyond PyTorch\'s. Each has the default that is'
              ' PyTorch\'s policy."""', "", *(f"    {line}" for line in keywords(options))]
     for name in ("report", "history_entry", "tensor_diagnosis"):
-        struct = header.Struct(f"gsc_{name}", text, enums)
-        lines += ["", "", "@dataclass(frozen=True)", f"class {header.pascal(name)}:",
+        struct = interface.type(f"gsc_{name}")
+        lines += ["", "", "@dataclass(frozen=True)", f"class {api.pascal(name)}:",
                   '    """The library\'s fields."""', "",
                   *(f"    {line}" for line in [*BEFORE.get(struct.name, []), *values(struct)]), "", "",
                   f"def {name}_of(found: Any) -> dict[str, Any]:", '    """Their values in the library\'s struct."""',
@@ -162,32 +155,20 @@ def make_fields(text, enums):
     return FIELDS_HEAD + "\n".join([*lines, ""])
 
 
-# The arguments of each optimizer, with PyTorch's names and in its order; `maximize` follows. Flags are booleans.
-ARGUMENTS = {
-    "SGD": "lr momentum dampening weight_decay nesterov",
-    "Adam": "lr betas eps weight_decay amsgrad",
-    "AdamW": "lr betas eps weight_decay amsgrad",
-    "Adagrad": "lr lr_decay weight_decay initial_accumulator_value eps",
-    "Lion": "lr betas weight_decay",
-    "LAMB": "lr betas eps weight_decay",
-    "RMSprop": "lr alpha eps weight_decay momentum centered eps_root",
-    "Adadelta": "lr rho eps weight_decay",
-    "Adamax": "lr betas eps weight_decay",
-    "NAdam": "lr betas eps weight_decay momentum_decay decoupled_weight_decay",
-    "RAdam": "lr betas eps weight_decay decoupled_weight_decay",
-    "AdaBelief": "lr betas eps weight_decay eps_root decoupled_weight_decay",
-    "AdEMAMix": "lr betas eps weight_decay beta3 alpha warmup_steps beta3_warmup",
-    "AdamWScheduleFree": "lr betas eps weight_decay warmup_steps weight_step_power weight_lr_power",
-    "SGDScheduleFree": "lr momentum weight_decay warmup_steps weight_step_power weight_lr_power",
-    "LARS": "lr momentum weight_decay trust_coefficient eps nesterov",
-    "NovoGrad": "lr betas eps weight_decay dampening decoupled_weight_decay bias_correction",
-}
+def arguments_of(kind):
+    """The arguments of an optimizer, in the order of its options in the header. The betas are one."""
+    return [{"beta1": "betas"}.get(name, name) for name in kind.arguments if name != "beta2"]
+
+
+def state_of(kind):
+    """``exp_avg``, ``max_exp_avg_sq`` (if amsgrad)"""
+    return ", ".join(f"``{slot['name']}``" + (f" (if {slot['if']})" if "if" in slot else "") for slot in kind.slots)
 
 
 OPTIMIZERS_HEAD = f'''\
 # SPDX-License-Identifier: Apache-2.0
 """The optimizers: their arguments, with PyTorch's names and defaults. What they share is in :mod:`.optim`.
-{header.NOTE}"""
+{api.NOTE}"""
 
 from __future__ import annotations
 
@@ -207,9 +188,8 @@ _State = Mapping[str, Any] | str
 def make_optimizers(struct):
     """The class of each kind."""
     lines = []
-    for kind in header.kinds_of(struct.enums):
-        name = class_of(kind)
-        keys = ARGUMENTS[name].split()
+    for kind in struct.api.kinds:
+        name, keys = kind.name, arguments_of(kind)
         parameters = ["self", "params: Any", "grads: Any = None", *(argument(struct, kind, key) for key in keys), "*",
                       "maximize: bool = False", "model_copy: Any = None", "zero_grads: bool = False",
                       "write_grads: bool = False", "count_unchanged: bool = False", "ema_decay: float = 0.0",
@@ -217,22 +197,22 @@ def make_optimizers(struct):
                       "master: str | None = None", "seed: int = 0", "device: DeviceLike = None"]
         taken = (*keys, "maximize", "zero_grads", "write_grads", "count_unchanged", "ema_decay", "ema_warmup")
         assigned = [f"{key}={key}" for key in taken]
-        state = re.sub(r"\b[a-z]+(?:_[a-z]+)+\b|^sum\b", lambda m: f"``{m[0]}``", kind.state)
-        lines += ["", "", f"class {name}(Optimizer):", f'    """{kind.text}', "", f"    State: {state}.", '    """', "",
+        lines += ["", "", f"class {name}(Optimizer):", f'    """{kind.text}', "", f"    State: {state_of(kind)}.",
+                  '    """', "",
                   "    __slots__ = ()", f"    _KIND = native.{kind.constant}",
                   *packed("    _KEYS = (", [f'"{key}"' for key in (*keys, "maximize")], ")"),
                   f"    _SLOTS = SLOTS[native.{kind.constant}]", "",
                   *packed("    def __init__(", parameters, ") -> None:"),
                   *packed("        super().__init__(params, grads, dict(", assigned, "),"),
                   f"{'':25}model_copy=model_copy, state=state, master=master, seed=seed, device=device)"]
-    lines = [*packed("__all__ = [", [f'"{name}"' for name in ARGUMENTS], "]"), *lines]
+    lines = [*packed("__all__ = [", [f'"{kind.name}"' for kind in struct.api.kinds], "]"), *lines]
     return OPTIMIZERS_HEAD + "\n".join([*lines, ""])
 
 
 OTHERS_HEAD = f'''\
 # SPDX-License-Identifier: Apache-2.0
 """The optimizers that torch.optim does not have. What all have in common is in :mod:`._optimizers`.
-{header.NOTE}
+{api.NOTE}
 
 Their numbers are >= 0, decays in [0, 1), and `maximize` steps up the gradient. LAMB takes no sharded parameters, whose
 norms no rank knows.
@@ -256,36 +236,27 @@ IN_TORCH = ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "Adadelta", "Adamax", 
 def make_others(struct):
     """The class in gradscaler.torch of each kind that torch.optim does not have."""
     lines, names = [], []
-    for kind in header.kinds_of(struct.enums):
-        name = class_of(kind)
+    for kind in struct.api.kinds:
+        name, keys = kind.name, arguments_of(kind)
         if name in IN_TORCH:
             continue
         names.append(f'"{name}"')
-        keys = ARGUMENTS[name].split()
         parameters = ["self", "params: Any", *(argument(struct, kind, key) for key in keys), "*",
                       "maximize: bool = False", "fused: bool | None = None", "**own: Unpack[Own]"]
         parameters[2] = parameters[2].replace("float", "Rate")
         options = [f"{key}={key}" for key in (*keys, "maximize", "fused")]
-        options += ["train_mode=True"] * ("average" in kind.slots)
-        slots = [f"``{slot}``" for slot in kind.slots]
-        base = "ScheduleFree" if "average" in kind.slots else "FusedOptimizer"
+        options += ["train_mode=True"] * ("average" in kind.slot_names)
+        slots = [f"``{slot}``" for slot in kind.slot_names]
+        base = "ScheduleFree" if "average" in kind.slot_names else "FusedOptimizer"
         state = ", ".join(["``step``", *slots[:-1]]) + f" and {slots[-1]}"
         lines += ["", "", f"class {name}({base}):", f'    """{kind.text}', "", f"    State: {state}.",
-                  *header.wrapped(f"{', '.join(f'`{key}`' for key in (*keys, 'maximize'))}: see"
+                  *api.wrapped(f"{', '.join(f'`{key}`' for key in (*keys, 'maximize'))}: see"
                                   " :class:`gradscaler.Optimizer`.", "    "),
                   '    """', "", f"    _KIND = native.{kind.constant}", "",
                   *packed("    def __init__(", parameters, ") -> None:"),
                   "        self._setup(fused, **own)",
                   *packed("        super().__init__(params, checked(", options, "))")]
     return OTHERS_HEAD + "\n".join([*packed("__all__ = [", names, "]"), *lines, ""])
-
-
-def class_of(kind):
-    """The name of a kind's class."""
-    name = next((name for name in ARGUMENTS if name.upper() == kind.constant.replace("_", "")), None)
-    if name is None:
-        header.fail(f"GSC_{kind.constant} has no line in ARGUMENTS of bindings/generate/gen_python.py")
-    return name
 
 
 def argument(struct, kind, key):
@@ -304,7 +275,7 @@ def packed(head, pieces, tail):
     lines = [head + pieces[0]]
     for i, piece in enumerate(pieces[1:], 2):
         end = tail if i == len(pieces) else ","
-        if len(lines[-1]) + len(f", {piece}{end}") <= header.WIDTH:
+        if len(lines[-1]) + len(f", {piece}{end}") <= api.WIDTH:
             lines[-1] += f", {piece}"
         else:
             lines[-1] += ","
@@ -312,9 +283,8 @@ def packed(head, pieces, tail):
     return [*lines[:-1], lines[-1] + tail]
 
 
-def sources(text, _):
-    """{name: text} of the modules that the build adds to the package."""
-    enums = header.enums_of(text)
-    options = header.Struct("gsc_optimizer_options", text, enums)
-    return {"_enums.py": make_python(enums), "_fields.py": make_fields(text, enums),
-            "optimizers.py": make_optimizers(options), "torch/_others.py": make_others(options)}
+def files(interface, _):
+    """{path: text} of the modules."""
+    options = interface.type("gsc_optimizer_options")
+    return {f"{FOLDER}/_enums.py": make_python(interface), f"{FOLDER}/_fields.py": make_fields(interface),
+            f"{FOLDER}/optimizers.py": make_optimizers(options), f"{FOLDER}/torch/_others.py": make_others(options)}

@@ -1,30 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rust: what the build of gradscaler-sys makes for both crates. bindings.rs: the declarations of the C interface.
-mirrors.rs: the enumerations, structs, options and getters of the crate gradscaler. layout.rs: tests of the recorded
-layout. The macros are in the lib.rs and tests.rs of the one and in the mirrors.rs of the other. Part of
-scripts/gen-api."""
+"""Rust, for both crates. bindings.rs and layout.rs of gradscaler-sys: the declarations of the C interface, and tests of
+its recorded layout. declared.rs of gradscaler: enumerations, structs, options and getters. The macros are in lib.rs and
+tests.rs of the one and in mirrors.rs of the other. Part of scripts/gen-api."""
 import re
 import textwrap
 
 import gen_layout
 import gen_table
-from header import (
+from api import (
     CLASSES,
-    COMMENT,
     NOTE,
-    Handle,
-    Struct,
+    Language,
     bytes_of,
-    enum_pascal,
-    enums_of,
+    described_kind,
     fail,
-    functions_of,
     indented,
-    kinds_of,
     method,
-    structs_of,
-    text_of,
-    words,
 )
 
 WIDTH = 100
@@ -45,18 +36,14 @@ def doc(text):
 class Declarations:
     """The C interface, in the header's order."""
 
-    def __init__(self, header):
-        self.header, self.structs = header, structs_of(header)
-        self.handles = [name for name in re.findall(r"^typedef struct (\w+) \1;", header, re.M)
-                        if name not in self.structs and name != "gsc_api"]
-        self.callbacks = {name: (text_of(text), result, parameters) for text, result, name, parameters in re.findall(
-            COMMENT + r"^typedef (\w[\w ]*[ *])\(\*(\w+)\)\(([^)]*)\);", header, re.M | re.S)}
-        self.names = {*self.handles, *self.structs, *self.callbacks, "gsc_status", "gsc_stream", "gsc_api"}
+    def __init__(self, api):
+        self.api, self.callbacks = api, {callback["name"] for callback in api.data["callbacks"]}
+        self.names = {*api.data["handles"], *api.structs, *self.callbacks, "gsc_status", "gsc_stream"}
 
     def rust_type(self, text):
         """`const char *const *` -> `*const *const c_char`."""
         words = re.findall(r"\w+|\*", text)
-        base = [word for word in words if word not in ("const", "*", "struct")]
+        base = [word for word in words if word not in ("const", "*")]
         if len(base) != 1 or base[0] not in TYPES and base[0] not in self.names:
             fail(f"no Rust for the C type `{text}`")
         result, const = TYPES.get(base[0], base[0]), words[0] == "const"
@@ -72,77 +59,84 @@ class Declarations:
         return f"Option<{kind}>" if kind in self.callbacks else kind
 
     def signature(self, parameters, result, type_of):
-        pairs = [re.fullmatch(r"(.*[\s*])(\w+)", text.strip(), re.S).groups()
-                 for text in parameters if text.strip() != "void"]
-        listed = ", ".join(f"{name}: {type_of(kind)}" for kind, name in pairs)
-        return f"({listed}) -> {'()' if result.strip() == 'void' else self.rust_type(result)};"
+        listed = ", ".join(f"{name}: {type_of(kind)}" for name, kind in parameters)
+        return f"({listed}) -> {'()' if result == 'void' else self.rust_type(result)};"
 
     def constants(self):
-        lines = [f"pub const {name}: {'u32' if value[-1] == 'u' else 'i32'} = {value.rstrip('u')};" for name, value in
-                 re.findall(r"^#define (GSC_\w+) \(?(-?(?:0x)?[0-9a-fA-F]+u?)\)?$", self.header, re.M)]
-        for text, body in re.findall(COMMENT + r"(?:typedef int32_t gsc_status;\s*)?^enum \{(.*?)\n\};", self.header,
-                                     re.M | re.S):
-            kind = "u32" if "Bits of" in text else "gsc_status" if "GSC_OK" in body else "i32"
-            for text, name, value in re.findall(COMMENT + r"\b(GSC_\w+) = (-?\w+)", body, re.S):
-                lines += [*doc(text_of(text)), f"pub const {name}: {kind} = {value};"]
+        lines = [f"pub const {macro['name']}: {'u32' if macro['unsigned'] else 'i32'} = {macro['value']};"
+                 for macro in self.api.data["constants"]]
+        for enum in self.api.data["enums"]:
+            kind = "u32" if "flags_of" in enum else "gsc_status" if enum["type"] == "Status" else "i32"
+            for item in enum["items"]:
+                lines += [*doc(item["text"]), f"pub const {item['name']}: {kind} = {item['value']};"]
+        return lines
+
+    def callback_types(self):
+        lines = []
+        for callback in self.api.data["callbacks"]:
+            parameters = [(p["name"], p["type"]) for p in callback["parameters"]]
+            signature = self.signature(parameters, callback["result"], self.rust_type).replace(" -> ()", "")
+            lines += [*doc(callback["text"]), f'pub type {callback["name"]} = unsafe extern "C" fn{signature}']
         return lines
 
     def rows(self):
         """For the macro structs!."""
         lines = []
-        for name, (text, fields) in self.structs.items():
-            lines += [*doc(text), f"{name} {{"]
-            for kind, field, elements, text in fields:
-                kind = self.nullable(kind)
-                lines += [*doc(text), f"    {field}: {f'[{kind}; {elements}]' if elements else kind},"]
+        for name, struct in self.api.structs.items():
+            lines += [*doc(struct["text"]), f"{name} {{"]
+            for field in struct["fields"]:
+                kind = self.nullable(field["type"])
+                kind = f"[{kind}; {field['elements']}]" if "elements" in field else kind
+                lines += [*doc(field["text"]), f"    {field['name']}: {kind},"]
             lines.append("}")
         return lines
 
     def functions(self, in_table):
         """For the macro functions!."""
-        by_name = {function.name: function for function in functions_of(self.header)[0]}
+        by_name = {function.name: function for function in self.api.functions}
         lines = []
         for name in in_table:
             function = by_name[name]
-            signature = self.signature(function.parameters, function.result, self.nullable)
+            signature = self.signature([parameter[:2] for parameter in function.parameters], function.result,
+                                       self.nullable)
             lines += [*doc(function.text), f"    {name[len('gsc_'):]} {name}{signature}"]
         return lines
 
 
-def bindings(header, in_table):
-    declared = Declarations(header)
-    lines = [*HEAD, *declared.constants(), *(f"handle! {{ {name} }}" for name in declared.handles)]
-    for name, (text, result, parameters) in declared.callbacks.items():
-        signature = declared.signature(parameters.split(","), result, declared.rust_type).replace(" -> ()", "")
-        lines += [*doc(text), f'pub type {name} = unsafe extern "C" fn{signature}']
+def bindings(api, in_table):
+    declared = Declarations(api)
+    handles = [f"handle! {{ {name} }}" for name in api.data["handles"] if name != "gsc_api"]
+    lines = [*HEAD, *declared.constants(), *handles, *declared.callback_types()]
     return indented([*lines, "structs! {", *declared.rows(), "}", "functions! {", *declared.functions(in_table), "}"],
                     "")
 
 
-def spelled(text, owner):
-    """A comment of the header in Rust's words. `owner`: the struct or handle that it belongs to."""
-    def member(kind, name):
-        kind, name = kind.removeprefix("Tensor"), method(name).removeprefix("get_")
-        return f"[`{kind}::{name}`](crate::{kind}::{name})"
+def member(kind, name):
+    kind, name = kind.removeprefix("Tensor"), method(name).removeprefix("get_")
+    return f"[`{kind}::{name}`](crate::{kind}::{name})"
 
-    def constant(kind, name):
-        return f"[`{kind}::{enum_pascal(name)}`](crate::{kind}::{enum_pascal(name)})"
 
-    text = words(text, owner, "`{}`".format, member, constant, "NULL")
-    for enum in owner.enums:
+RUST = Language("`{}`".format, member, lambda kind, item: f"[`{kind}::{item.pascal}`](crate::{kind}::{item.pascal})",
+                "NULL")
+def linked(text, api):
+    """Rustdoc of a text in Rust's words, with links to the enumerations that it names."""
+    for enum in api.enums:
         text = re.sub(rf"(?<!\[`)\b{enum.name}\b(?!::)", f"[`{enum.name}`]", text)
     return doc(text)
 
 
-def enumerations(owner):
-    lines = ["enumerations! {"]
-    for enum in owner.enums:
-        lines += [*spelled(enum.comment, owner), f"{enum.name} {{"]
-        for constant, name, text in enum.items:
-            lines += [*spelled(text, owner), f"    {enum_pascal(name)} = {constant},"]
+def spelled(text, owner):
+    return linked(RUST.words(text, owner), owner.api)
+
+
+def enumerations(api):
+    lines, owner = ["enumerations! {"], api.type("gsc_optimizer")
+    for enum in api.enums:
+        lines += [*spelled(enum.text, owner), f"{enum.name} {{"]
+        for item in enum.items:
+            lines += [*spelled(item.text, owner), f"    {item.pascal} = {item.constant},"]
         lines.append("}")
-    sizes = [f"            Self::{enum_pascal(name)} => {bytes_of(name)},"
-             for _, name, _ in next(enum for enum in owner.enums if enum.name == "DType").items]
+    sizes = [f"            Self::{item.pascal} => {bytes_of(item.name)}," for item in api.enum("DType").items]
     return [*lines, "}", "impl DType {", "    /// Bytes of an element.",
             "    pub(crate) const fn bytes(self) -> usize {", "        match self {", *sizes, "        }", "    }", "}"]
 
@@ -153,10 +147,13 @@ def type_of(field):
     return field.enum.name if field.enum else "bool" if field.boolean else TYPES[field.ctype]
 
 
-def value_of(field, value):
+def value_of(field):
+    """The default as a literal of the field's type."""
     if field.enum:
-        return f"{field.enum.name}::{enum_pascal(value)}"
-    return value.rstrip("f") if field.ctype == "float" else value
+        return f"{field.enum.name}::{field.enum.item(field.default).pascal}"
+    if field.boolean:
+        return RUST.value(field)
+    return field.default if field.ctype[:3] == "int" or "." in field.default else f"{field.default}.0"
 
 
 def flags(struct):
@@ -168,25 +165,25 @@ def options(struct, about, rows):
     """For the macro options!, of rows (comment, `name: type = default`)."""
     lines = ["options! {", f"/// {about}", f"{CLASSES[struct.name]} of {struct.name} {{"]
     for text, row in rows:
-        lines += [*spelled(text, struct), f"    {row},"]
+        lines += [*linked(text, struct.api), f"    {row},"]
     return [*lines, "} flags {", *flags(struct), "} }"]
 
 
 def scaler_options(struct):
-    rows = [(field.text, f"{field.name}: {type_of(field)} as {type_of(field)} = {value_of(field, value)}")
-            for field, value in struct.defaults()]
+    rows = [(RUST.described(field, struct), f"{field.name}: {type_of(field)} as {type_of(field)} = {value_of(field)}")
+            for field in struct.fields]
     return options(struct, "The policy of a [`GradScaler`](crate::GradScaler). The default is PyTorch's.", rows)
 
 
 def optimizer_options(struct):
     about = "Hyper-parameters of an optimizer or of a group of its tensors. `None` is the default of the kind."
-    rows = [(field.text, f"{field.name}: Option<{type_of(field)}> as {type_of(field)} = None")
+    rows = [(RUST.described(field, struct), f"{field.name}: Option<{type_of(field)}> as {type_of(field)} = None")
             for field in struct.fields]
     lines = options(struct, about, [("The update formula.", "kind: OptimizerKind = OptimizerKind::AdamW"), *rows])
     lines.append("impl OptimizerOptions {")
-    for kind in kinds_of(struct.enums):
-        lines += [*spelled(kind.text, struct), f"    pub const fn {kind.constant.lower()}() -> Self {{",
-                  f"        Self::new(OptimizerKind::{enum_pascal(kind.constant)})", "    }"]
+    for kind in struct.api.kinds:
+        lines += [*spelled(described_kind(kind), struct), f"    pub const fn {kind.constant.lower()}() -> Self {{",
+                  f"        Self::new(OptimizerKind::{kind.pascal})", "    }"]
     return [*lines, "}"]
 
 
@@ -225,13 +222,11 @@ def getters(handle):
     return [*lines, "}"]
 
 
-def mirrors(header):
-    enums = enums_of(header)
-    optimizer = Handle("gsc_optimizer", header, enums)
-    lines = [*HEAD, *enumerations(optimizer), *scaler_options(Struct("gsc_scaler_options", header, enums)),
-             *optimizer_options(Struct("gsc_optimizer_options", header, enums)), *getters(optimizer)]
+def declared(api):
+    lines = [*HEAD, *enumerations(api), *scaler_options(api.type("gsc_scaler_options")),
+             *optimizer_options(api.type("gsc_optimizer_options")), *getters(api.type("gsc_optimizer"))]
     for name in (*READ, "gsc_scaler_state"):
-        lines += mirror(Struct(name, header, enums))
+        lines += mirror(api.type(name))
     return indented(lines, "")
 
 
@@ -247,7 +242,10 @@ def layout(numbers):
     return indented([*lines, "}"], "")
 
 
-def sources(header, root):
-    """{name: text} of the files that the build of gradscaler-sys makes."""
-    return {"bindings.rs": bindings(header, gen_table.names(root)), "mirrors.rs": mirrors(header),
-            "layout.rs": layout((root / gen_layout.NUMBERS).read_text())}
+def files(api, root):
+    """{path: text}"""
+    sys = "bindings/rust/gradscaler-sys/src"
+    found = {f"{sys}/bindings.rs": bindings(api, gen_table.names(api, root)),
+             "bindings/rust/gradscaler/src/declared.rs": declared(api)}
+    numbers = gen_layout.files(api, root)
+    return found | {f"{sys}/layout.rs": layout(text) for text in numbers.values()}

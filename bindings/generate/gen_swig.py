@@ -2,7 +2,7 @@
 """SWIG: getters as methods of the objects. Part of scripts/gen-api."""
 import re
 
-import header
+from api import regions
 
 FOLDER = "bindings/swig"
 
@@ -17,6 +17,6 @@ def expanded(interface):
     return re.sub(r"GSC_VALUE\((\w+), (\w+\([^)]*\)),\s+(.*)\)$", r"\1 \2 { \3; }", interface, flags=re.M)
 
 
-def files(text, root):
-    """{path: text} of the files that SWIG needs; none where `root` does not have it."""
-    return header.regions(text, root, FOLDER, {"getters": getters}) if (root / FOLDER).is_dir() else {}
+def files(api, root):
+    """{path: text} of the files that SWIG needs."""
+    return regions(api, root, FOLDER, {"getters": getters})

@@ -3,7 +3,7 @@
 scripts/gen-api."""
 import re
 
-from header import WIDTH, fail, functions_of
+from api import WIDTH, declared, fail
 
 FUNCTIONS = "capi/functions.txt"
 API_H = "include/gradscaler/api.h"
@@ -34,9 +34,14 @@ def releases_of(root):
     return releases
 
 
-def names(root):
+def releases_with_new(api, root):
+    """The same with the functions that it lacks, under the header's version."""
+    return append_new(releases_of(root), api.functions, api.version.rpartition(".")[0])
+
+
+def names(api, root):
     """The functions of the table, in its order."""
-    return [name for _, names in releases_of(root) for name in names]
+    return [name for _, names in releases_with_new(api, root) for name in names]
 
 
 def append_new(releases, functions, version):
@@ -64,10 +69,11 @@ def field_name(function_name):
 
 def wrap_field(function):
     """The function pointer as a struct field, broken the way clang-format does."""
-    head = f"  {function.result}(*{field_name(function.name)})("
+    head = f"  {declared(function.result, '')}(*{field_name(function.name)})("
     text, line = "", head
-    for i, parameter in enumerate(function.parameters):
-        piece = parameter + (", " if i + 1 < len(function.parameters) else ");")
+    parameters = [parameter.declared for parameter in function.parameters] or ["void"]
+    for i, parameter in enumerate(parameters):
+        piece = parameter + (", " if i + 1 < len(parameters) else ");")
         if len(line) + len(piece.rstrip()) > WIDTH:
             text += line.rstrip() + "\n"
             line = " " * len(head)
@@ -162,9 +168,8 @@ extern "C" const gsc_api *gsc_library_get_api(uint32_t abi_version) {{
 """
 
 
-def files(text, root):
+def files(api, root):
     """{path: text} of the three."""
-    functions, version = functions_of(text)
-    releases = append_new(releases_of(root), functions, version)
-    return {FUNCTIONS: make_functions(releases), API_H: make_header(releases, {f.name: f for f in functions}),
+    releases = releases_with_new(api, root)
+    return {FUNCTIONS: make_functions(releases), API_H: make_header(releases, {f.name: f for f in api.functions}),
             TABLE: make_source(releases)}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Makes the jars of classes, sources and Javadoc, and the folder that Maven builds the same from. Arguments: JAVAC, JAR,
-# JAVADOC, VERSION, GENERATED (folders of the package's files), MODULE (module-info.java), POM, LICENSE, OUTPUT (folder),
+# JAVADOC, VERSION, FOLDERS (of the package's files), MODULE (module-info.java), POM, LICENSE, OUTPUT (folder),
 # JAVAC22 (of a JDK of version 22 or later, or empty: then what is for those versions is left out) and SOURCES22. A warning
 # in Javadoc is an error; gen_java.py sees to it that everything public has a comment.
 set(package io/github/gradscaler)
@@ -10,8 +10,8 @@ set(javadoc ${OUTPUT}/javadoc)
 set(versioned ${project}/src/main/resources/META-INF/versions/22)
 file(REMOVE_RECURSE ${project} ${classes} ${javadoc})
 file(MAKE_DIRECTORY ${classes} ${javadoc})
-list(TRANSFORM GENERATED APPEND /*.java)
-file(GLOB sources ${GENERATED})
+list(TRANSFORM FOLDERS APPEND /*.java)
+file(GLOB sources ${FOLDERS})
 file(COPY ${sources} DESTINATION ${project}/src/main/java/${package})
 file(COPY ${MODULE} DESTINATION ${project}/src/main/java)
 file(COPY ${LICENSE} DESTINATION ${project}/src/main/resources/META-INF)
@@ -42,8 +42,14 @@ file(COPY ${project}/src/main/resources/META-INF DESTINATION ${classes})
 set(prefix ${OUTPUT}/gradscaler-${VERSION})
 file(WRITE ${OUTPUT}/manifest.txt "Implementation-Title: gradscaler\nImplementation-Version: ${VERSION}\nMulti-Release: true\n")
 jar(${prefix}.jar --manifest ${OUTPUT}/manifest.txt -C ${classes} .)
+# What was compiled, where IDEs look for the sources of a versioned class.
+set(versioned_sources)
+if(JAVAC22)
+  file(COPY ${sources22} DESTINATION ${OUTPUT}/sources22/META-INF/versions/22/${package})
+  set(versioned_sources -C ${OUTPUT}/sources22 META-INF)
+endif()
 jar(${prefix}-sources.jar -C ${project}/src/main/java .
-    -C ${project}/src/main/resources META-INF/LICENSE)
+    -C ${project}/src/main/resources META-INF/LICENSE ${versioned_sources})
 run(${JAVADOC} -quiet -Xdoclint:all,-missing -Werror -encoding UTF-8 -notimestamp --release 11 -d ${javadoc}
     -windowtitle "gradscaler ${VERSION}" ${sources})
 jar(${prefix}-javadoc.jar -C ${javadoc} .)

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the formulas say of their kinds of optimizer, and the validation of hyper-parameters.
+// The kinds of optimizer, from the table that gradscaler.h has of them, and the validation of hyper-parameters.
 #include "core/objects/optimizer_table.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <type_traits>
 
 #include "core/base/decimal.h"
 #include "core/base/error.h"
+#include "core/rules/optim/kinds.h"
 
 namespace gsc {
 namespace {
@@ -19,37 +23,29 @@ void for_each_formula(const F &f) {
   for (int32_t i = 0; i < kVariantCount; ++i) f(static_cast<Variant>(i), traits(static_cast<Variant>(i)));
 }
 
-/// The flags of the formulas of a kind, and those that every kind has.
-uint32_t flags_of(int32_t kind) {
-  uint32_t flags = kCommonFlags;
-  for_each_formula([&](Variant, const Traits &t) {
-    if (t.kind.code == kind) flags |= t.flag | t.own_flags;
-  });
-  return flags;
-}
-
 /// Parameters other than fp64 are computed in fp32, where more than this is inf.
 void require_fp32(const Argument &name, double value) {
-  if (std::isfinite(static_cast<float>(value))) return;
-  refuse_value(name, value, "finite as a float");
+  if (!std::isfinite(static_cast<float>(value))) refuse_value(name, value, "finite as a float");
 }
 
-void require_beta(Literal name, double value) {
-  if (!(value >= 0.0 && value < 1.0)) {
-    refuse_value(kOptions.field(name), value, "in [0, 1)");
-  }
+template <typename T>
+void require_in(const Range &range, const Argument &name, T value) {
+  if (!range.contains(static_cast<double>(value))) refuse_value(name, value, range.text());
+  if constexpr (std::is_same_v<T, double>) require_fp32(name, value);
 }
 
-void require_open(Literal name, double value) {
-  if (!(value > 0.0 && value < 1.0)) {
-    refuse_value(kOptions.field(name), value, "in (0, 1) for a Schedule-Free optimizer");
-  }
-}
+/// Options that every kind uses.
+constexpr Option kCommonOptions[] = {Option::ema_decay};
 
-void require_steps(Literal name, int64_t value) {
-  if (value < 0 || value > kMostSteps) {
-    refuse_value(kOptions.field(name), value, "in 0..2^53");
+template <typename T>
+void require_option(const Kind &kind, Option option, const Argument &name, T value, const Range &common) {
+  const OptionOfKind *used = kind.find(option);
+  if (used == nullptr && std::ranges::find(kCommonOptions, option) == std::end(kCommonOptions)) {
+    // Ignored, it would be a result that its caller did not ask for.
+    if (value == T{0}) return;
+    refuse(name, "is %s, but %s does not use it: it must be 0", Decimal(static_cast<double>(value)).c_str(), kind.name);
   }
+  require_in(used != nullptr && used->range != nullptr ? *used->range : common, name, value);
 }
 
 /// Steps in which a mean that decays by `beta` loses half.
@@ -58,42 +54,33 @@ double half_life(double beta) { return std::log(0.5) / std::log(beta); }
 }  // namespace
 
 void require_at_least_zero(const Argument &name, double value) {
-  if (!std::isfinite(value) || value < 0.0) {
-    refuse_value(name, value, "finite and >= 0");
-  }
-  require_fp32(name, value);
+  require_in(Range::at_least(0.0, "finite and >= 0"), name, value);
 }
 
 const Kind &require_kind(int32_t kind, const Argument &name) {
-  const Kind *found = nullptr, *first = nullptr, *last = nullptr;
-  for_each_formula([&](Variant, const Traits &t) {
-    if (t.kind.code == kind) found = &t.kind;
-    if (first == nullptr || t.kind.code < first->code) first = &t.kind;
-    if (last == nullptr || t.kind.code > last->code) last = &t.kind;
-  });
-  if (found != nullptr) return *found;
-  refuse(name, "is %d; it must be a kind of optimizer, %d (%s) to %d (%s)", kind, first->code, first->name, last->code,
-         last->name);
+  for (const Kind *known : kKinds) {
+    if (known->code == kind) return *known;
+  }
+  const Kind &first = **std::begin(kKinds), &last = **std::rbegin(kKinds);
+  refuse(name, "is %d; it must be a kind of optimizer, %d (%s) to %d (%s)", kind, first.code, first.name, last.code,
+         last.name);
 }
 
 gsc_optimizer_options default_options(int32_t kind, const Argument &name) {
-  const auto &defaults = require_kind(kind, name).defaults;
   gsc_optimizer_options o{};
   o.struct_size = sizeof o;
   o.kind = kind;
-  o.lr = defaults.lr;
-  o.beta1 = defaults.beta1;
-  o.beta2 = defaults.beta2;
-  o.eps = defaults.eps;
-  o.weight_decay = defaults.weight_decay;
-  o.alpha = defaults.alpha;
-  o.rho = defaults.rho;
-  o.momentum_decay = defaults.momentum_decay;
-  o.eps_root = defaults.eps_root;
-  o.beta3 = defaults.beta3;
-  o.momentum = defaults.momentum;
-  o.weight_lr_power = defaults.weight_lr_power;
-  o.trust_coefficient = defaults.trust_coefficient;
+  const Kind &known = require_kind(kind, name);
+  for (int i = 0; i < known.option_count; ++i) {
+    switch (known.options[i].option) {
+#define GSC_SET(field, range)                                           \
+  case Option::field:                                                   \
+    o.field = static_cast<decltype(o.field)>(known.options[i].value);   \
+    break;
+      GSC_OPTIMIZER_RANGES(GSC_SET)
+#undef GSC_SET
+    }
+  }
   return o;
 }
 
@@ -121,7 +108,7 @@ int32_t state_dtype(int32_t format, Slot holds, int32_t param_dtype) {
 
 void validate(const gsc_optimizer_options &o) {
   const Kind &kind = require_kind(o.kind);
-  if (const uint32_t others = o.flags & ~flags_of(o.kind); others != 0) {
+  if (const uint32_t others = o.flags & ~(kind.flags | kCommonFlags); others != 0) {
     refuse(kOptions.field("flags"), "has bits that %s does not take: 0x%x", kind.name, others);
   }
   if (o.state_format < GSC_STATE_FULL || o.state_format > GSC_STATE_BITS8) {
@@ -135,36 +122,9 @@ void validate(const gsc_optimizer_options &o) {
   if ((o.flags & GSC_OPTIMIZER_ZERO_GRADS) != 0 && (o.flags & GSC_OPTIMIZER_WRITE_GRADS) != 0) {
     refuse(kOptions.field("flags"), "has both ZERO_GRADS and WRITE_GRADS");
   }
-  require_at_least_zero(kOptions.field("lr"), o.lr);
-  require_beta("beta1", o.beta1);
-  require_beta("beta2", o.beta2);
-  require_at_least_zero(kOptions.field("eps"), o.eps);
-  require_at_least_zero(kOptions.field("weight_decay"), o.weight_decay);
-  require_at_least_zero(kOptions.field("momentum"), o.momentum);
-  if (!std::isfinite(o.dampening)) {
-    refuse_value(kOptions.field("dampening"), o.dampening, "finite");
-  }
-  require_fp32(kOptions.field("dampening"), o.dampening);
-  require_at_least_zero(kOptions.field("lr_decay"), o.lr_decay);
-  require_at_least_zero(kOptions.field("initial_accumulator_value"), o.initial_accumulator_value);
-  if (o.kind == GSC_RMSPROP) {
-    require_beta("alpha", o.alpha);
-  } else {
-    require_at_least_zero(kOptions.field("alpha"), o.alpha);
-  }
-  require_beta("rho", o.rho);
-  require_at_least_zero(kOptions.field("momentum_decay"), o.momentum_decay);
-  require_at_least_zero(kOptions.field("eps_root"), o.eps_root);
-  require_beta("beta3", o.beta3);
-  require_steps("warmup_steps", o.warmup_steps);
-  require_steps("beta3_warmup", o.beta3_warmup);
-  require_at_least_zero(kOptions.field("weight_step_power"), o.weight_step_power);
-  require_at_least_zero(kOptions.field("weight_lr_power"), o.weight_lr_power);
-  require_at_least_zero(kOptions.field("trust_coefficient"), o.trust_coefficient);
-  require_beta("ema_decay", o.ema_decay);
-  // The averaged weights are found by a division by it.
-  if (o.kind == GSC_ADAMW_SCHEDULE_FREE) require_open("beta1", o.beta1);
-  if (o.kind == GSC_SGD_SCHEDULE_FREE) require_open("momentum", o.momentum);
+#define GSC_REQUIRE(field_, range) require_option(kind, Option::field_, kOptions.field(#field_), o.field_, range);
+  GSC_OPTIMIZER_RANGES(GSC_REQUIRE)
+#undef GSC_REQUIRE
   if ((o.flags & GSC_OPTIMIZER_NESTEROV) != 0 && (o.momentum <= 0.0 || o.dampening != 0.0)) {
     refuse(kOptions.field("flags"), "has NESTEROV, which needs momentum > 0 and dampening 0");
   }

@@ -7,21 +7,30 @@
 
 #include "core/base/decimal.h"
 #include "core/base/error.h"
+#include "core/rules/option_ranges.h"
 
 namespace gsc {
 namespace {
 
 constexpr uint32_t kAllFlags =
     GSC_SCALER_GROW_ON_EQUAL | GSC_SCALER_NO_FINITE_GUARD | GSC_SCALER_FLOOR_EXCLUSIVE | GSC_SCALER_FP32_PRODUCTS;
-constexpr int32_t kMaxHistory = 1 << 20;
+
+/// A range for each option that has one.
+struct Ranges {
+#define GSC_MEMBER(field, range) Range field = range;
+  GSC_SCALER_RANGES(GSC_MEMBER)
+#undef GSC_MEMBER
+};
+constexpr Ranges kRanges;
 
 void require_one_of(const Argument &name, int32_t value, int32_t last, const char *rule) {
   if (value < 0 || value > last) refuse_value(name, value, rule);
 }
 
-bool is_positive(float x) { return std::isfinite(x) && x > 0.0F; }
-
-bool is_limit(float x) { return x == 0.0F || is_positive(x); }
+template <typename T>
+void require_in(const Range &range, const Argument &name, T value) {
+  if (!range.contains(static_cast<double>(value))) refuse_value(name, value, range.text());
+}
 
 }  // namespace
 
@@ -104,17 +113,11 @@ gsc_scaler_options preset_scaler_options(int32_t preset) {
   }
 }
 
-void validate_growth_factor(double value, const Argument &name) {
-  if (!std::isfinite(value) || value <= 1.0) refuse_value(name, value, "finite and > 1");
-}
+void validate_growth_factor(double value, const Argument &name) { require_in(kRanges.growth_factor, name, value); }
 
-void validate_backoff_factor(double value, const Argument &name) {
-  if (!(value > 0.0 && value < 1.0)) refuse_value(name, value, "in (0, 1)");
-}
+void validate_backoff_factor(double value, const Argument &name) { require_in(kRanges.backoff_factor, name, value); }
 
-void validate_growth_interval(int32_t value, const Argument &name) {
-  if (value < 1) refuse_value(name, value, ">= 1");
-}
+void validate_growth_interval(int32_t value, const Argument &name) { require_in(kRanges.growth_interval, name, value); }
 
 void validate_factors(const gsc_scaler_options &o, const Argument &of) {
   validate_growth_interval(o.growth_interval, of.field("growth_interval"));
@@ -130,30 +133,22 @@ void validate_factors(const gsc_scaler_options &o, const Argument &of) {
 
 void validate(const gsc_scaler_options &o) {
   if ((o.flags & ~kAllFlags) != 0) refuse(kOptions.field("flags"), "has unknown bits: 0x%x", o.flags);
-  if (!is_positive(o.init_scale)) refuse_value(kOptions.field("init_scale"), o.init_scale, "finite and > 0");
-  if (!is_limit(o.min_scale)) refuse_value(kOptions.field("min_scale"), o.min_scale, "0 (none), or finite and > 0");
-  if (!is_limit(o.max_scale)) refuse_value(kOptions.field("max_scale"), o.max_scale, "0 (none), or finite and > 0");
+#define GSC_REQUIRE(field_, range) require_in(kRanges.field_, kOptions.field(#field_), o.field_);
+  GSC_SCALER_RANGES(GSC_REQUIRE)
+#undef GSC_REQUIRE
   if (o.max_scale > 0.0F && o.min_scale > o.max_scale) {
     refuse(kOptions.field("min_scale"), "is %s, above options.max_scale, which is %s", Decimal(o.min_scale).c_str(),
            Decimal(o.max_scale).c_str());
   }
   validate_factors(o, kOptions);
   require_one_of(kOptions.field("enabled"), o.enabled, 1, "0 or 1");
-  if (o.hysteresis < 1) refuse_value(kOptions.field("hysteresis"), o.hysteresis, ">= 1");
   require_one_of(kOptions.field("hysteresis_refill"), o.hysteresis_refill, GSC_REFILL_CONSECUTIVE,
                  "one of GSC_REFILL_*");
   require_one_of(kOptions.field("growth_timing"), o.growth_timing, GSC_GROWTH_FIRST_ONE_LATER, "one of GSC_GROWTH_*");
-  if (!(o.overflow_tolerance >= 0.0 && o.overflow_tolerance <= 1.0)) {
-    refuse_value(kOptions.field("overflow_tolerance"), o.overflow_tolerance, "in [0, 1]");
-  }
-  if (!is_limit(o.recovery_threshold))
-    refuse_value(kOptions.field("recovery_threshold"), o.recovery_threshold, "0 (never), or finite and > 0");
   if (o.recovery_threshold > 0.0F && o.recovery_interval < 1) {
     refuse_value(kOptions.field("recovery_interval"), o.recovery_interval, ">= 1 with a recovery_threshold");
   }
   require_one_of(kOptions.field("floor_action"), o.floor_action, GSC_FLOOR_ERROR, "one of GSC_FLOOR_*");
-  if (o.floor_patience < 1) refuse_value(kOptions.field("floor_patience"), o.floor_patience, ">= 1");
-  require_one_of(kOptions.field("history_capacity"), o.history_capacity, kMaxHistory, "in 0..1048576");
   if (o.reserved != 0) refuse_value(kOptions.field("reserved"), o.reserved, "0");
 }
 

@@ -131,8 +131,9 @@ extern "C" {
  * 1. Errors
  * ------------------------------------------------------------------------------------------------------------ */
 
-/** Result of every function that can fail. Values are stable. */
+/** Result of every function that can fail: a constant of the enumeration below. */
 typedef int32_t gsc_status;
+/** Results of functions. Values are stable. @type{Status GSC_ERROR_} */
 enum {
   GSC_OK = 0,
   /** An argument is null, out of range, inconsistent or of an unknown kind. */
@@ -222,11 +223,18 @@ typedef struct gsc_context_options gsc_context_options;
 /**
  * Opens a device. options NULL: the CPU with all its threads. Threads start with the first parallel call.
  * Free *out_context with gsc_context_destroy. Errors: INVALID_ARGUMENT, UNAVAILABLE, OUT_OF_MEMORY.
+ * @nullable{options}
  */
 GSC_API gsc_status gsc_context_create(const gsc_context_options *options, gsc_context **out_context);
 GSC_API void gsc_context_destroy(gsc_context *context);
 
-/** Element types. 0 is invalid on purpose: a zeroed gsc_tensor is refused. */
+/**
+ * Element types.
+ *
+ * 0 is invalid on purpose: a zeroed gsc_tensor is refused.
+ *
+ * @type{DType GSC_}
+ */
 enum {
   /** IEEE binary16. */
   GSC_FP16 = 1,
@@ -241,7 +249,7 @@ enum {
   GSC_FP64 = 4,
   /** OCP FP8, 4 bits of exponent and 3 of mantissa. For optimizer state only, as the formats after it. */
   GSC_FP8_E4M3 = 5,
-  /** Reserved; refused by this version. */
+  /** Refused by this version. @reserved */
   GSC_FP8_E5M2 = 6,
   /** Unsigned, 4 bits of exponent and 4 of mantissa, no subnormals: docs/reference/semantics.md. */
   GSC_UFP8_E4M4 = 7,
@@ -298,6 +306,8 @@ typedef struct gsc_tensor {
  *
  * Errors: INVALID_ARGUMENT naming tensors[i]: null data, negative count, unknown dtype, data not aligned to the dtype,
  * two tensors or their scales overlap, memory of another device. OUT_OF_MEMORY.
+ *
+ * @count{tensors count} @count{names count} @nullable{names}
  */
 GSC_API gsc_status gsc_tensor_list_create(gsc_context *context, const gsc_tensor *tensors, int64_t count,
                                           const char *const *names, gsc_tensor_list **out_list);
@@ -314,6 +324,8 @@ GSC_API gsc_status gsc_tensor_list_get_name(const gsc_tensor_list *list, int64_t
  *
  * Errors: INVALID_ARGUMENT as for create, and if a buffer overlaps another list of an optimizer that uses this one;
  * BAD_STATE if a scaler has used the list since its last update, or while a step uses it.
+ *
+ * @count{data count}
  */
 GSC_API gsc_status gsc_tensor_list_set_pointers(gsc_tensor_list *list, void *const *data, int64_t count,
                                                 gsc_stream stream);
@@ -331,108 +343,152 @@ GSC_API gsc_status gsc_tensor_list_set_pointers(gsc_tensor_list *list, void *con
  * Errors: INVALID_ARGUMENT as for gsc_tensor_list_set_pointers, and for a tensor that is present without an address;
  * BAD_STATE if a scaler has used the list since its last update, while a step uses it, or for a list of parameters,
  * copies or state.
+ *
+ * @count{present count} @count{data count} @nullable{present data}
  */
 GSC_API gsc_status gsc_tensor_list_set_present(gsc_tensor_list *list, const uint8_t *present, void *const *data,
                                                int64_t count, gsc_stream stream);
 
 /**
- * Kinds of optimizer. Each state slot has one tensor per parameter, of the same count, in fp32 (fp64 for fp64
- * parameters) or in the dtypes of a GSC_STATE_* format: take them from gsc_optimizer_get_state. `average` and NovoGrad's
- * exp_avg_sq have 2 and 1 numbers per tensor, in fp64. With an ema_decay the slot `ema` follows, in fp32 or fp64: the
- * first step of a tensor sets it to the new parameters, later ones average them in the same pass.
+ * Kinds of optimizer.
+ *
+ * Each state slot has one tensor per parameter, of the same count, in fp32 (fp64 for fp64 parameters) or in the dtypes
+ * of a GSC_STATE_* format: take them from gsc_optimizer_get_state. `average` and NovoGrad's exp_avg_sq have 2 and 1
+ * numbers per tensor, in fp64. With an ema_decay the slot `ema` follows, in fp32 or fp64: the first step of a tensor
+ * sets it to the new parameters, later ones average them in the same pass.
+ *
+ * Each kind uses the options that it lists, with these defaults, and besides them ema_decay, seed, state_format and
+ * master_format. An option that the kind does not use must be 0: it is refused, not ignored.
+ * docs/reference/options.md has the table.
+ *
+ * @type{OptimizerKind GSC_}
  */
 enum {
   /**
-   * Stochastic gradient descent, as torch.optim.SGD. State: momentum_buffer, if momentum is not 0.
-   * Defaults: lr 1e-3; no momentum, dampening or weight decay.
+   * Stochastic gradient descent, as torch.optim.SGD.
+   * @name{SGD}
+   * @slots{momentum_buffer: moment if momentum}
+   * @options{lr 1e-3, momentum 0, dampening 0, weight_decay 0, nesterov}
    */
   GSC_SGD = 0,
   /**
-   * Adam, as torch.optim.Adam: weight decay is added to the gradient. State: exp_avg, exp_avg_sq, and max_exp_avg_sq with AMSGrad.
-   * Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, no weight decay.
+   * Adam, as torch.optim.Adam: weight decay is added to the gradient.
+   * @name{Adam}
+   * @slots{exp_avg: moment; exp_avg_sq: second_moment; max_exp_avg_sq: second_moment if amsgrad}
+   * @options{lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 0, amsgrad}
    */
   GSC_ADAM = 1,
   /**
-   * Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch.optim.AdamW. State: exp_avg, exp_avg_sq,
-   * and max_exp_avg_sq with AMSGrad.
-   * Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 1e-2.
+   * Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch.optim.AdamW.
+   * @name{AdamW}
+   * @slots{exp_avg: moment; exp_avg_sq: second_moment; max_exp_avg_sq: second_moment if amsgrad}
+   * @options{lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 1e-2, amsgrad}
    */
   GSC_ADAMW = 2,
   /**
-   * Adagrad, as torch.optim.Adagrad. State: sum, which starts at initial_accumulator_value.
-   * Defaults: lr 1e-2, eps 1e-10; no decay of either kind.
+   * Adagrad, as torch.optim.Adagrad. `sum` starts at initial_accumulator_value.
+   * @name{Adagrad}
+   * @slots{sum: second_moment}
+   * @options{lr 1e-2, lr_decay 0, weight_decay 0, initial_accumulator_value 0, eps 1e-10}
    */
   GSC_ADAGRAD = 3,
   /**
-   * Lion (Chen et al. 2023, arXiv:2302.06675). State: exp_avg.
-   * Defaults: lr 1e-4, beta1 0.9, beta2 0.99, no weight decay.
+   * Lion (Chen et al. 2023, arXiv:2302.06675).
+   * @name{Lion}
+   * @slots{exp_avg: moment}
+   * @options{lr 1e-4, beta1 0.9, beta2 0.99, weight_decay 0}
    */
   GSC_LION = 4,
   /**
-   * LAMB (You et al. 2020, arXiv:1904.00962). State: exp_avg, exp_avg_sq.
-   * Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-6, weight_decay 1e-2.
+   * LAMB (You et al. 2020, arXiv:1904.00962).
+   * @name{LAMB}
+   * @slots{exp_avg: moment; exp_avg_sq: second_moment}
+   * @options{lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-6, weight_decay 1e-2}
    */
   GSC_LAMB = 5,
   /**
    * RMSprop, as torch.optim.RMSprop; with eps_root in place of eps as TensorFlow's and Keras's.
-   * State: square_avg, momentum_buffer, grad_avg, which depend on momentum and centered.
-   * Defaults: lr 1e-2, alpha 0.99, eps 1e-8; no momentum or weight decay.
+   * @name{RMSprop}
+   * @slots{square_avg: second_moment, full if centered; momentum_buffer: moment if momentum; grad_avg: full if centered}
+   * @options{lr 1e-2, alpha 0.99 in [0, 1), eps 1e-8, weight_decay 0, momentum 0, centered, eps_root 0}
    */
   GSC_RMSPROP = 6,
   /**
-   * Adadelta (Zeiler 2012, arXiv:1212.5701), as torch.optim.Adadelta. State: square_avg, acc_delta.
-   * Defaults: lr 1.0, rho 0.9, eps 1e-6, no weight decay.
+   * Adadelta (Zeiler 2012, arXiv:1212.5701), as torch.optim.Adadelta.
+   * @name{Adadelta}
+   * @slots{square_avg: second_moment; acc_delta: second_moment}
+   * @options{lr 1.0, rho 0.9, eps 1e-6, weight_decay 0}
    */
   GSC_ADADELTA = 7,
   /**
-   * Adamax (Kingma and Ba 2015), as torch.optim.Adamax. State: exp_avg, exp_inf.
-   * Defaults: lr 2e-3, beta1 0.9, beta2 0.999, eps 1e-8, no weight decay.
+   * Adamax (Kingma and Ba 2015), as torch.optim.Adamax.
+   * @name{Adamax}
+   * @slots{exp_avg: moment; exp_inf: second_moment}
+   * @options{lr 2e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 0}
    */
   GSC_ADAMAX = 8,
   /**
-   * NAdam (Dozat 2016), as torch.optim.NAdam. State: exp_avg, exp_avg_sq.
-   * Defaults: lr 2e-3, beta1 0.9, beta2 0.999, eps 1e-8, momentum_decay 4e-3, no weight decay.
+   * NAdam (Dozat 2016), as torch.optim.NAdam.
+   * @name{NAdam}
+   * @slots{exp_avg: moment; exp_avg_sq: second_moment}
+   * @options{lr 2e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 0, momentum_decay 4e-3, decoupled_weight_decay}
    */
   GSC_NADAM = 9,
   /**
-   * RAdam (Liu et al. 2020, arXiv:1908.03265), as torch.optim.RAdam. State: exp_avg, exp_avg_sq.
-   * Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, no weight decay.
+   * RAdam (Liu et al. 2020, arXiv:1908.03265), as torch.optim.RAdam.
+   * @name{RAdam}
+   * @slots{exp_avg: moment; exp_avg_sq: second_moment}
+   * @options{lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 0, decoupled_weight_decay}
    */
   GSC_RADAM = 10,
   /**
-   * AdaBelief (Zhuang et al. 2020, arXiv:2010.07468), as optax.adabelief. State: exp_avg, exp_avg_var.
-   * Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-16, eps_root 1e-16, no weight decay.
+   * AdaBelief (Zhuang et al. 2020, arXiv:2010.07468), as optax.adabelief.
+   * @name{AdaBelief}
+   * @slots{exp_avg: moment; exp_avg_var: second_moment}
+   * @options{lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-16, weight_decay 0, eps_root 1e-16, decoupled_weight_decay}
    */
   GSC_ADABELIEF = 11,
   /**
-   * AdEMAMix (Pagliardini et al. 2024, arXiv:2409.03137). State: exp_avg, exp_avg_sq, exp_avg_slow.
-   * Defaults: lr 1e-3, beta1 0.9, beta2 0.999, beta3 0.9999, alpha 5.0, eps 1e-8, weight_decay 1e-2, no warm-up.
+   * AdEMAMix (Pagliardini et al. 2024, arXiv:2409.03137).
+   * @name{AdEMAMix}
+   * @slots{exp_avg: moment; exp_avg_sq: second_moment; exp_avg_slow: moment}
+   * @options{lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 1e-2, beta3 0.9999, alpha 5.0, warmup_steps 0,
+   * beta3_warmup 0}
    */
   GSC_ADEMAMIX = 12,
   /**
    * Schedule-Free AdamW (Defazio et al. 2024, arXiv:2405.15682), as in the package schedulefree.
-   * State: z, exp_avg_sq, average.
-   * Defaults: lr 2.5e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_lr_power 2.0, no weight decay.
+   * @name{AdamWScheduleFree}
+   * @slots{z: full; exp_avg_sq: second_moment; average: average}
+   * @options{lr 2.5e-3, beta1 0.9 in (0, 1), beta2 0.999, eps 1e-8, weight_decay 0, warmup_steps 0, weight_step_power 0,
+   * weight_lr_power 2.0}
    */
   GSC_ADAMW_SCHEDULE_FREE = 13,
   /**
-   * Schedule-Free SGD (Defazio et al. 2024), as in the package schedulefree. State: z, average.
-   * Defaults: lr 1.0, momentum 0.9, weight_lr_power 2.0, no weight decay.
+   * Schedule-Free SGD (Defazio et al. 2024), as in the package schedulefree.
+   * @name{SGDScheduleFree}
+   * @slots{z: full; average: average}
+   * @options{lr 1.0, momentum 0.9 in (0, 1), weight_decay 0, warmup_steps 0, weight_step_power 0, weight_lr_power 2.0}
    */
   GSC_SGD_SCHEDULE_FREE = 14,
   /**
-   * LARS (You et al. 2017, arXiv:1708.03888), as optax.lars. State: momentum_buffer, if momentum is not 0.
-   * Defaults: lr 1.0, momentum 0.9, trust_coefficient 1e-3, no weight decay.
+   * LARS (You et al. 2017, arXiv:1708.03888), as optax.lars.
+   * @name{LARS}
+   * @slots{momentum_buffer: moment if momentum}
+   * @options{lr 1.0, momentum 0.9, weight_decay 0, trust_coefficient 1e-3, eps 0, nesterov}
    */
   GSC_LARS = 15,
   /**
-   * NovoGrad (Ginsburg et al. 2019, arXiv:1905.11286), as optax.novograd. State: exp_avg, exp_avg_sq.
-   * Defaults: lr 1e-2, beta1 0.95, beta2 0.98, eps 1e-8, no weight decay.
+   * NovoGrad (Ginsburg et al. 2019, arXiv:1905.11286), as optax.novograd.
+   * @name{NovoGrad}
+   * @slots{exp_avg: moment; exp_avg_sq: number}
+   * @options{lr 1e-2, beta1 0.95, beta2 0.98, eps 1e-8, weight_decay 0, dampening 0, decoupled_weight_decay,
+   * bias_correction}
    */
   GSC_NOVOGRAD = 16
 };
 
-/** Bits of gsc_optimizer_options.flags. */
+/** Bits of gsc_optimizer_options.flags. @flags_of{gsc_optimizer_options GSC_OPTIMIZER_} */
 enum {
   /** SGD, LARS: Nesterov momentum; needs momentum > 0 and dampening 0. */
   GSC_OPTIMIZER_NESTEROV = 1,
@@ -466,8 +522,12 @@ enum {
 };
 
 /**
- * Formats of the state that the library allocates. Smaller state is read and written faster and takes less memory. A
- * step computes the update in fp32 from the new moments before it rounds them. docs/state.md compares the formats.
+ * Formats of the state that the library allocates.
+ *
+ * Smaller state is read and written faster and takes less memory. A step computes the update in fp32 from the new
+ * moments before it rounds them. docs/state.md compares the formats.
+ *
+ * @type{StateFormat GSC_STATE_}
  */
 enum {
   /** fp32; fp64 for fp64 parameters. */
@@ -478,7 +538,7 @@ enum {
   GSC_STATE_BITS8 = 2
 };
 
-/** Where the precision of fp16 and bf16 parameters beyond 16 bits is kept. */
+/** Where the precision of fp16 and bf16 parameters beyond 16 bits is kept. @type{MasterFormat GSC_MASTER_} */
 enum {
   /** Nowhere: parameters are rounded to nearest. For fp32 master weights with a model_copy, and without masters. */
   GSC_MASTER_NONE = 0,
@@ -496,61 +556,72 @@ enum {
 /** Hyper-parameters of an optimizer. Start from gsc_optimizer_options_init, which writes the defaults of a kind. */
 typedef struct gsc_optimizer_options {
   uint32_t struct_size;
-  /** GSC_OPTIMIZER_* bits. */
+  /** GSC_OPTIMIZER_* bits. @default{0} */
   uint32_t flags;
-  /** GSC_SGD or another kind. */
+  /** GSC_SGD or another kind. @enum{OptimizerKind} */
   int32_t kind;
-  /** GSC_STATE_*: the format of state that the library allocates. State lists of the caller have their own dtypes. */
+  /**
+   * The format of state that the library allocates. State lists of the caller have their own dtypes.
+   * @enum{StateFormat} @default{GSC_STATE_FULL}
+   */
   int32_t state_format;
-  /** Learning rate, >= 0. All numbers here must be finite when converted to float. fp64 parameters use the doubles. */
+  /**
+   * Learning rate. All numbers here must be finite when converted to float. fp64 parameters use the doubles.
+   * @range{>= 0}
+   */
   double lr;
-  /** Decay of the first moment, in [0, 1). */
+  /** Decay of the first moment. @range{[0, 1)} */
   double beta1;
-  /** Decay of the second moment, in [0, 1). Lion: of its state. */
+  /** Decay of the second moment. Lion: of its state. @range{[0, 1)} */
   double beta2;
-  /** Added to the denominator, >= 0. */
+  /** Added to the denominator. @range{>= 0} */
   double eps;
-  /** Weight decay, >= 0; decoupled or added to the gradient, depending on the kind. */
+  /** Weight decay; decoupled or added to the gradient, depending on the kind. @range{>= 0} */
   double weight_decay;
   /**
-   * SGD, RMSprop: momentum, >= 0. Default 0. There is a momentum buffer if group 0 has momentum. LARS: also. Schedule-Free
-   * SGD: in (0, 1).
+   * Momentum. There is a momentum buffer if group 0 has momentum. Schedule-Free SGD: the weight of the average at which
+   * gradients are taken.
+   * @range{>= 0}
    */
   double momentum;
-  /** SGD: dampening of the momentum. Default 0. NovoGrad: exp_avg gets 1 - dampening of a gradient. */
+  /** Dampening of the momentum. NovoGrad: exp_avg gets 1 - dampening of a gradient. @range{finite} */
   double dampening;
-  /** Adagrad: decay of the learning rate, >= 0. Default 0. */
+  /** Decay of the learning rate. @range{>= 0} */
   double lr_decay;
-  /** Adagrad: initial value of a group's `sum` in state that the library allocates, >= 0. Default 0. */
+  /** Initial value of a group's `sum` in state that the library allocates. @range{>= 0} */
   double initial_accumulator_value;
-  /** Seed of stochastic rounding. Default 0. */
+  /** Seed of stochastic rounding. @default{0} */
   int64_t seed;
-  /** GSC_MASTER_*. Other values than GSC_MASTER_NONE need fp16 or bf16 parameters. */
+  /**
+   * Other values than GSC_MASTER_NONE need fp16 or bf16 parameters.
+   * @enum{MasterFormat} @default{GSC_MASTER_NONE}
+   */
   int32_t master_format;
   int32_t reserved;
-  /** RMSprop: decay of the means, in [0, 1). AdEMAMix: weight of the slow mean, >= 0. */
+  /** RMSprop: decay of the means. AdEMAMix: weight of the slow mean. @range{>= 0} */
   double alpha;
-  /** Adadelta: decay of the means, in [0, 1). */
+  /** Decay of the means. @range{[0, 1)} */
   double rho;
-  /** NAdam: how fast the momentum grows, >= 0. */
+  /** How fast the momentum grows. @range{>= 0} */
   double momentum_decay;
-  /** RMSprop: added inside the root, >= 0. Default 0. AdaBelief: added to the second moment at each step. */
+  /** RMSprop: added inside the root. AdaBelief: added to the second moment at each step. @range{>= 0} */
   double eps_root;
-  /** AdEMAMix: decay of the slow mean of gradients, in [0, 1). */
+  /** Decay of the slow mean of gradients. @range{[0, 1)} */
   double beta3;
-  /** AdEMAMix: steps over which alpha grows from 0; Schedule-Free: lr. In 0..2^53. Default 0. */
+  /** AdEMAMix: steps over which alpha grows from 0. Schedule-Free: those over which lr does. @range{0..2^53} */
   int64_t warmup_steps;
-  /** AdEMAMix: steps over which the half-life of the slow mean grows from that of beta1, in 0..2^53. Default 0. */
+  /** Steps over which the half-life of the slow mean grows from that of beta1. @range{0..2^53} */
   int64_t beta3_warmup;
-  /** Schedule-Free: step t counts as t to this power in the average, >= 0. Default 0. The package calls it r. */
+  /** Step t counts as t to this power in the average. The package schedulefree calls it r. @range{>= 0} */
   double weight_step_power;
-  /** Schedule-Free: and as the largest learning rate so far to this power, >= 0. */
+  /** A step also counts as the largest learning rate so far to this power. @range{>= 0} */
   double weight_lr_power;
-  /** LARS: factor of the ratio of norms, >= 0. */
+  /** Factor of the ratio of norms. @range{>= 0} */
   double trust_coefficient;
   /**
-   * Any kind: decay of an exponential moving average of the parameters, in [0, 1). Default 0. The average is the state
-   * slot `ema` if group 0 has a decay above 0, and a copy of the parameters in a group where it is 0.
+   * Decay of an exponential moving average of the parameters. The average is the state slot `ema` if group 0 has a decay
+   * above 0, and a copy of the parameters in a group where it is 0.
+   * @range{[0, 1)} @default{0}
    */
   double ema_decay;
 } gsc_optimizer_options;
@@ -558,6 +629,7 @@ typedef struct gsc_optimizer_options {
 /**
  * Writes the defaults of `kind`. Pass sizeof(gsc_optimizer_options) as `struct_size`; only that many bytes are written.
  * Errors: INVALID_ARGUMENT if options is NULL, kind is unknown, or struct_size is 0, unknown or from a newer header.
+ * @enum{kind OptimizerKind}
  */
 GSC_API gsc_status gsc_optimizer_options_init(gsc_optimizer_options *options, uint32_t struct_size, int32_t kind);
 
@@ -576,6 +648,8 @@ GSC_API gsc_status gsc_optimizer_options_init(gsc_optimizer_options *options, ui
  * The optimizer keeps the lists alive, not their buffers. Free *out_optimizer with gsc_optimizer_destroy.
  * Errors: INVALID_ARGUMENT naming list and index: different lengths, counts or contexts, state of a wrong dtype,
  * overlap between any two buffers, an absent tensor, option out of range. OUT_OF_MEMORY.
+ *
+ * @count{state state_count} @nullable{options model_copy state}
  */
 GSC_API gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimizer_options *options,
                                         gsc_tensor_list *params, gsc_tensor_list *grads, gsc_tensor_list *model_copy,
@@ -588,6 +662,7 @@ typedef struct gsc_scaler_options gsc_scaler_options;
 /**
  * Creates a scaler whose state lives in memory of the context's device. options NULL: PyTorch's policy.
  * Free *out_scaler with gsc_scaler_destroy. Errors: INVALID_ARGUMENT naming the option; OUT_OF_MEMORY.
+ * @nullable{options}
  */
 GSC_API gsc_status gsc_scaler_create(gsc_context *context, const gsc_scaler_options *options, gsc_scaler **out_scaler);
 GSC_API void gsc_scaler_destroy(gsc_scaler *scaler);
@@ -598,17 +673,18 @@ GSC_API void gsc_scaler_destroy(gsc_scaler *scaler);
  */
 GSC_API gsc_status gsc_scaler_get_scale_sync(const gsc_scaler *scaler, float *out_scale, gsc_stream stream);
 /**
- * Multiplies by the scale on the device: dst[i] = src[i] * scale for `count` pairs of tensors, such as the loss or the
+ * Multiplies by the scale on the device: dst[i] = src[i] * scale for each pair of tensors, such as the loss or the
  * first gradient of the backward pass. src[i] and dst[i] have the same number of elements; their dtypes may differ, and
  * they may be the same buffer. Computed in fp32 (fp64 if either is fp64) and rounded to nearest even. Overflow is not
  * checked here. Disabled scaler: a copy.
+ * @count{src count} @count{dst count}
  */
 GSC_API gsc_status gsc_scaler_scale(gsc_scaler *scaler, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
                                     gsc_stream stream);
 /**
  * The fused step. Checks the optimizer's gradients unless they have been checked. If all are finite, unscales, clips
  * and applies them in one pass. Otherwise parameters and state keep their bits, and the step counts as skipped.
- * Any stage -> STEPPED (stages: section 4).
+ * Any stage -> STEPPED.
  *
  * Errors: BAD_STATE if stepped since the last update; BAD_STATE if the optimizer converts fp64 gradients to fp32 and
  * was created after their check; INVALID_ARGUMENT if one object is on the CPU and the other on a CUDA device.
@@ -635,7 +711,7 @@ GSC_API gsc_status gsc_optimizer_zero_grads(gsc_optimizer *optimizer, gsc_stream
  * 3. Reports and history
  * ------------------------------------------------------------------------------------------------------------ */
 
-/** Bits of gsc_report.flags. */
+/** Bits of gsc_report.flags. @flags_of{gsc_report GSC_REPORT_} */
 enum {
   /** An inf or NaN was found: the step was, or will be, skipped. */
   GSC_REPORT_OVERFLOW = 1,
@@ -690,6 +766,7 @@ typedef struct gsc_report {
  * others describe the last check of `grads`, until its next check. With grads NULL they describe all lists of the last
  * update together; first_tensor and first_element are then those of the first list that overflowed.
  * Errors: SCALE_FLOOR (report filled in) under GSC_FLOOR_ERROR; BAD_STATE if this scaler never checked grads.
+ * @nullable{grads}
  */
 GSC_API gsc_status gsc_scaler_get_report_sync(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_report *out_report,
                                               gsc_stream stream);
@@ -697,6 +774,7 @@ GSC_API gsc_status gsc_scaler_get_report_sync(gsc_scaler *scaler, const gsc_tens
  * The same without waiting: enqueues a copy into `out_report`, which is valid once the stream has passed this point.
  * `out_report` is pinned host memory; on the CPU, any memory; on Vulkan, the VkDeviceAddress of sizeof(gsc_report) bytes,
  * in which no struct_size is read. Never returns SCALE_FLOOR.
+ * @nullable{grads} @device{out_report}
  */
 GSC_API gsc_status gsc_scaler_read_report_async(gsc_scaler *scaler, const gsc_tensor_list *grads,
                                                 gsc_report *out_report, gsc_stream stream);
@@ -711,7 +789,7 @@ typedef struct gsc_history_entry {
   int64_t nonfinite_count;
   /** The scale after that update. */
   float scale;
-  /** 1 if that update found an overflow. */
+  /** Whether that update found an overflow. @bool */
   int32_t overflow;
 } gsc_history_entry;
 
@@ -719,6 +797,7 @@ typedef struct gsc_history_entry {
  * Waits for the stream and copies the newest entries, at most `capacity`, oldest first. Writes their number to
  * *out_count. With capacity 0, out_entries may be NULL and *out_count is the number available. The scaler keeps
  * gsc_scaler_options.history_capacity entries, 16 by default.
+ * @count{out_entries capacity} @nullable{out_entries}
  */
 GSC_API gsc_status gsc_scaler_get_history_sync(gsc_scaler *scaler, gsc_history_entry *out_entries, int64_t capacity,
                                                int64_t *out_count, gsc_stream stream);
@@ -748,16 +827,18 @@ typedef struct gsc_device_state {
 /**
  * Fills in the addresses; `grads` may be NULL. Errors: INVALID_ARGUMENT; BAD_STATE if grads is of another context and
  * this scaler was not the last to use it.
+ * @nullable{grads}
  */
 GSC_API gsc_status gsc_scaler_get_device_state(gsc_scaler *scaler, const gsc_tensor_list *grads,
                                                gsc_device_state *out_state);
 
-/** Number of steps applied and skipped so far. Either output may be NULL. */
+/** Number of steps applied and skipped so far. Either output may be NULL. @nullable{out_applied out_skipped} */
 GSC_API gsc_status gsc_optimizer_get_steps_sync(const gsc_optimizer *optimizer, int64_t *out_applied,
                                                 int64_t *out_skipped, gsc_stream stream);
 /**
  * Applied steps of each of the optimizer's `count` tensors, in host memory: those in which its gradient was present.
  * Bias corrections use these counts, as in PyTorch.
+ * @count{out_steps count}
  */
 GSC_API gsc_status gsc_optimizer_get_tensor_steps_sync(const gsc_optimizer *optimizer, int64_t *out_steps,
                                                        int64_t count, gsc_stream stream);
@@ -800,7 +881,7 @@ GSC_API gsc_status gsc_scaler_unscale(gsc_scaler *scaler, gsc_tensor_list *grads
  */
 GSC_API gsc_status gsc_scaler_check(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream);
 
-/** Norms over all elements of all tensors of a list. */
+/** Norms over all elements of all tensors of a list. @type{Norm GSC_NORM_} */
 enum {
   /** Square root of the sum of squares. */
   GSC_NORM_L2 = 2,
@@ -818,6 +899,8 @@ enum {
  *
  * Errors: INVALID_ARGUMENT if max_norm is negative or not finite; BAD_STATE after step, or after another
  * clip_grad_norm or clip_grad_value in this iteration; UNSUPPORTED for GSC_NORM_INF with a reducer.
+ *
+ * @enum{norm_type Norm}
  */
 GSC_API gsc_status gsc_scaler_clip_grad_norm(gsc_scaler *scaler, gsc_tensor_list *grads, double max_norm,
                                              int32_t norm_type, gsc_stream stream);
@@ -836,6 +919,8 @@ GSC_API gsc_status gsc_scaler_clip_grad_value(gsc_scaler *scaler, gsc_tensor_lis
  * Disabled scaler: always 1.
  *
  * Errors: as gsc_scaler_step; BAD_STATE if a clip_grad_value is pending: unscale before you call that.
+ *
+ * @bool{out_apply}
  */
 GSC_API gsc_status gsc_scaler_should_step_sync(gsc_scaler *scaler, gsc_tensor_list *grads, int32_t *out_apply,
                                                gsc_stream stream);
@@ -852,6 +937,8 @@ GSC_API gsc_status gsc_optimizer_step(gsc_optimizer *optimizer, gsc_stream strea
  *
  * Errors: as gsc_optimizer_step, but with inv_scale the gradients may have been checked. Unless *found_inf skips the
  * step, a negative, inf or NaN *inv_scale is INVALID_ARGUMENT on the CPU; on a CUDA device the step is skipped.
+ *
+ * @device{inv_scale found_inf} @nullable{inv_scale found_inf}
  */
 GSC_API gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const float *inv_scale, const float *found_inf,
                                              gsc_stream stream);
@@ -868,6 +955,8 @@ GSC_API gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const flo
  *
  * Errors: INVALID_ARGUMENT: range outside the list; a tensor that is already in such a group; an option out of range;
  * after the first step, set_steps or load, an initial_accumulator_value other than group 0's.
+ *
+ * @nullable{out_group}
  */
 GSC_API gsc_status gsc_optimizer_add_group(gsc_optimizer *optimizer, int64_t first, int64_t count,
                                            const gsc_optimizer_options *options, int32_t *out_group);
@@ -888,6 +977,7 @@ GSC_API gsc_status gsc_optimizer_set_lr(gsc_optimizer *optimizer, int32_t group,
  * Makes every step read a group's learning rate from a device scalar, so that a captured graph can follow a schedule.
  * The scalar must outlive the optimizer. NULL returns to the host value. A step that reads a negative, inf or NaN rate
  * fails with INVALID_ARGUMENT on the CPU; on a CUDA device it is skipped and counted as skipped.
+ * @device{device_lr} @nullable{device_lr}
  */
 GSC_API gsc_status gsc_optimizer_set_device_lr(gsc_optimizer *optimizer, int32_t group, const float *device_lr,
                                                gsc_stream stream);
@@ -897,9 +987,11 @@ GSC_API gsc_status gsc_optimizer_set_device_lr(gsc_optimizer *optimizer, int32_t
  * Writes parameters, their remainders and model copies alone, and rounds to nearest. Tensors that have not taken a step
  * stay as they are, and so do parameters that are inf or NaN. While evaluating, steps fail with BAD_STATE.
  * Errors: INVALID_ARGUMENT for another kind of optimizer, or a value other than 0 and 1.
+ *
+ * @bool{evaluating}
  */
 GSC_API gsc_status gsc_optimizer_set_evaluating(gsc_optimizer *optimizer, int32_t evaluating, gsc_stream stream);
-/** 1 while the parameters are the averaged weights, else 0. */
+/** 1 while the parameters are the averaged weights, else 0. @bool{out_evaluating} */
 GSC_API gsc_status gsc_optimizer_get_evaluating(const gsc_optimizer *optimizer, int32_t *out_evaluating);
 /** The optimizer's list of gradients, borrowed: valid as long as the optimizer. */
 GSC_API gsc_status gsc_optimizer_get_grads(const gsc_optimizer *optimizer, gsc_tensor_list **out_grads);
@@ -921,6 +1013,7 @@ GSC_API gsc_status gsc_scaler_check_range(gsc_scaler *scaler, gsc_tensor_list *g
 /**
  * Returns a list to READY as if it had not been checked, for aborted iterations and skipped micro-batches. grads NULL:
  * all lists. The scale, the trackers and the gradients stay as they are.
+ * @nullable{grads}
  */
 GSC_API gsc_status gsc_scaler_discard(gsc_scaler *scaler, gsc_tensor_list *grads);
 /**
@@ -1002,6 +1095,7 @@ GSC_API gsc_status gsc_optimizer_get_state_count(const gsc_optimizer *optimizer,
 /**
  * A state slot: its list, borrowed and valid as long as the optimizer, and its name, in static storage. Either output
  * may be NULL. Read counts and dtypes from the list: later versions may have smaller slots or other dtypes.
+ * @nullable{out_list out_name}
  */
 GSC_API gsc_status gsc_optimizer_get_state(const gsc_optimizer *optimizer, int32_t slot, gsc_tensor_list **out_list,
                                            const char **out_name);
@@ -1013,16 +1107,18 @@ GSC_API gsc_status gsc_optimizer_set_steps(gsc_optimizer *optimizer, int64_t app
                                            gsc_stream stream);
 /**
  * Sets the applied steps of each tensor, 0..2^53. The optimizer's count of applied steps becomes the largest; skipped
- * steps stay. `steps` has `count` numbers in host memory, one per tensor. The first call of an optimizer allocates;
+ * steps stay. `steps` has one number per tensor, in host memory. The first call of an optimizer allocates;
  * capture graphs after it, since a graph captured before counts a step for every tensor.
+ * @count{steps count}
  */
 GSC_API gsc_status gsc_optimizer_set_tensor_steps(gsc_optimizer *optimizer, const int64_t *steps, int64_t count,
                                                   gsc_stream stream);
 /**
  * Sets where each tensor begins in the whole that its optimizer has a shard of, for stochastic rounding, from the next
- * step on, stream-ordered. `offsets` has `count` numbers in host memory, one per tensor: multiples of 32, 0..2^53, by
+ * step on, stream-ordered. `offsets` has one number per tensor, in host memory: multiples of 32, 0..2^53, by
  * which a shard draws the random bits that the same elements of the whole draw. They are not saved. Default: the number
  * of elements in the tensors before it, each rounded up to a multiple of 32.
+ * @count{offsets count}
  */
 GSC_API gsc_status gsc_optimizer_set_offsets(gsc_optimizer *optimizer, const int64_t *offsets, int64_t count,
                                              gsc_stream stream);
@@ -1032,11 +1128,13 @@ GSC_API gsc_status gsc_optimizer_get_save_size(const gsc_optimizer *optimizer, i
  * Writes the step counts, all state tensors and a checksum to `size` bytes of host memory. `size` is that of
  * gsc_optimizer_get_save_size; docs/reference/abi.md has every offset. If the device fails, the buffer holds only a
  * part.
+ * @count{buffer size}
  */
 GSC_API gsc_status gsc_optimizer_save_sync(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream);
 /**
  * Restores what gsc_optimizer_save_sync wrote on a machine of the same byte order. Validates all of it first.
  * Errors: INVALID_ARGUMENT for truncated, damaged or foreign data, another kind, other counts or dtypes.
+ * @count{buffer size}
  */
 GSC_API gsc_status gsc_optimizer_load_sync(gsc_optimizer *optimizer, const void *buffer, int64_t size,
                                            gsc_stream stream);
@@ -1047,7 +1145,7 @@ GSC_API gsc_status gsc_optimizer_load_sync(gsc_optimizer *optimizer, const void 
  * docs/reference/semantics.md has the exact rules, docs/concepts.md the sources of the presets.
  * ------------------------------------------------------------------------------------------------------------ */
 
-/** When hysteresis_tracker returns to `hysteresis`. */
+/** When hysteresis_tracker returns to `hysteresis`. @type{HysteresisRefill GSC_REFILL_} */
 enum {
   /** When the scale grows (Megatron-LM, DeepSpeed, ColossalAI). */
   GSC_REFILL_ON_GROWTH = 0,
@@ -1057,7 +1155,7 @@ enum {
   GSC_REFILL_CONSECUTIVE = 2
 };
 
-/** The clean step at which the scale grows; G is the growth interval. */
+/** The clean step at which the scale grows; G is the growth interval. @type{GrowthTiming GSC_GROWTH_} */
 enum {
   /** The G-th in a row, then every G (PyTorch and most others). */
   GSC_GROWTH_AT_INTERVAL = 0,
@@ -1067,7 +1165,7 @@ enum {
   GSC_GROWTH_FIRST_ONE_LATER = 2
 };
 
-/** What happens on overflow when the scale is at its floor, min_scale. */
+/** What happens on overflow when the scale is at its floor, min_scale. @type{FloorAction GSC_FLOOR_} */
 enum {
   /** The scale stays there. */
   GSC_FLOOR_CLAMP = 0,
@@ -1079,60 +1177,71 @@ enum {
   GSC_FLOOR_ERROR = 2
 };
 
-/** Bits of gsc_scaler_options.flags. */
+/** Bits of gsc_scaler_options.flags. @flags_of{gsc_scaler_options GSC_SCALER_} */
 enum {
   /** Grow only when the tracker equals the interval: PyTorch's exact rule. Default: also when it exceeds the interval.
-   *  They differ if the interval is lowered below the tracker: with this flag the scale then never grows. */
+   *  They differ if the interval is lowered below the tracker: with this flag the scale then never grows. @jax */
   GSC_SCALER_GROW_ON_EQUAL = 1,
-  /** Store a grown scale even if it is inf (Keras 3, Megatron-LM, DeepSpeed). Default: keep the old scale. */
+  /** Store a grown scale even if it is inf (Keras 3, Megatron-LM, DeepSpeed). Default: keep the old scale. @jax */
   GSC_SCALER_NO_FINITE_GUARD = 2,
-  /** A backoff to min_scale or below keeps the old scale; the scale is then at its floor (fairseq). */
+  /** A backoff to min_scale or below keeps the old scale; the scale is then at its floor (fairseq). @jax */
   GSC_SCALER_FLOOR_EXCLUSIVE = 4,
   /** Round the factors to fp32 and multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, jmp, Keras 3). Default:
-   *  multiply in fp64 and round the product (PyTorch). They differ only for factors that are not powers of two. */
+   *  multiply in fp64 and round the product (PyTorch). They differ only for factors that are not powers of two. @jax */
   GSC_SCALER_FP32_PRODUCTS = 8
 };
 
 /** The policy of a scaler. Start from GSC_SCALER_OPTIONS_INIT or gsc_scaler_options_init. */
 struct gsc_scaler_options {
   uint32_t struct_size;
-  /** GSC_SCALER_* bits. */
+  /** GSC_SCALER_* bits. @default{0} */
   uint32_t flags;
-  /** First scale, finite and > 0, within min_scale and max_scale. Default 65536. */
+  /** First scale, within min_scale and max_scale. @range{> 0} @default{65536} */
   float init_scale;
-  /** Floor of the scale; 0: none. Default 0. A scale that gsc_scaler_set_scale sets below it stays until it grows. */
+  /**
+   * Floor of the scale. A scale that gsc_scaler_set_scale sets below it stays until it grows.
+   * @none{0} @range{> 0} @default{0} @jax
+   */
   float min_scale;
-  /** Ceiling of the scale; 0: none. Default 0. */
+  /** Ceiling of the scale. @none{0} @range{> 0} @default{0} @jax */
   float max_scale;
-  /** Clean steps between growths, >= 1. Default 2000. */
+  /** Clean steps between growths. @range{>= 1} @default{2000} @jax */
   int32_t growth_interval;
-  /** Growth multiplies the scale by this, > 1. Refused if init_scale rounds back to itself. Default 2. */
+  /** Growth multiplies the scale by this. Refused if init_scale rounds back to itself. @range{> 1} @default{2} @jax */
   double growth_factor;
-  /** Backoff multiplies the scale by this, in (0, 1). Refused if init_scale rounds back to itself. Default 0.5. */
+  /**
+   * Backoff multiplies the scale by this. Refused if init_scale rounds back to itself.
+   * @range{(0, 1)} @default{0.5} @jax
+   */
   double backoff_factor;
-  /** 0: disabled. The scale is 1, gradients are not checked, every step is applied. Default 1. */
+  /**
+   * Whether the scaler does anything. If not, the scale is 1, gradients are not checked and every step is applied.
+   * @bool @default{1}
+   */
   int32_t enabled;
-  /** Overflows until the scale backs off, >= 1. Default 1: each overflow. */
+  /** Overflows until the scale backs off. 1: each of them. @range{>= 1} @default{1} @jax */
   int32_t hysteresis;
-  /** When the count of overflows starts again: GSC_REFILL_*. Default GSC_REFILL_ON_GROWTH. */
+  /** When the count of overflows starts again. @enum{HysteresisRefill} @default{GSC_REFILL_ON_GROWTH} @jax */
   int32_t hysteresis_refill;
-  /** The clean step that grows: GSC_GROWTH_*. Default GSC_GROWTH_AT_INTERVAL. */
+  /** The clean step that grows. @enum{GrowthTiming} @default{GSC_GROWTH_AT_INTERVAL} @jax */
   int32_t growth_timing;
-  /** Back off only if overflows / updates since the last rescale >= this, in [0, 1] (fairseq). Default 0. */
+  /** Back off only if overflows / updates since the last rescale >= this (fairseq). @range{[0, 1]} @default{0} @jax */
   double overflow_tolerance;
   /**
-   * While the scale is below this, recovery_interval replaces growth_interval (NVIDIA Modulus); 0: never. Default 0.
+   * While the scale is below this, recovery_interval replaces growth_interval (NVIDIA Modulus). 0: never.
+   * @range{>= 0} @default{0} @jax
    */
   float recovery_threshold;
-  /** See recovery_threshold; >= 1 if that is set. Default 0. */
+  /** See recovery_threshold. At least 1 if that is set. @default{0} @jax */
   int32_t recovery_interval;
-  /** What happens at the floor: GSC_FLOOR_*. Default GSC_FLOOR_CLAMP. */
+  /** What happens at the floor. @enum{FloorAction} @default{GSC_FLOOR_CLAMP} */
   int32_t floor_action;
-  /** Consecutive skipped updates at the floor until it is reported, >= 1. Default 1. */
+  /** Consecutive skipped updates at the floor until it is reported. @range{>= 1} @default{1} */
   int32_t floor_patience;
   /**
-   * Updates kept in the history ring, 0..2^20. Creation allocates 32 bytes of device memory for each. Default 16,
-   * which shows what led to a skip. To plot the scale, give the number of steps between two reads.
+   * Updates kept in the history ring. Creation allocates 32 bytes of device memory for each. 16 show what led to a skip.
+   * To plot the scale, give the number of steps between two reads.
+   * @range{0..2^20} @default{16}
    */
   int32_t history_capacity;
   int32_t reserved;
@@ -1145,7 +1254,7 @@ struct gsc_scaler_options {
         GSC_GROWTH_AT_INTERVAL, 0.0, 0.0f, 0, GSC_FLOOR_CLAMP, 1, 16, 0                                        \
   }
 
-/** Presets: each reproduces another system's policy step by step. */
+/** Presets: each reproduces another system's policy step by step. @type{Preset GSC_PRESET_} */
 enum {
   /** torch.amp.GradScaler; the default. */
   GSC_PRESET_TORCH = 0,
@@ -1155,9 +1264,9 @@ enum {
   GSC_PRESET_APEX_HYSTERESIS = 2,
   /** megatron.core DynamicGradScaler. */
   GSC_PRESET_MEGATRON = 3,
-  /** deepspeed DynamicLossScaler. */
+  /** deepspeed DynamicLossScaler. @name{DeepSpeed} */
   GSC_PRESET_DEEPSPEED = 4,
-  /** tf.keras.mixed_precision.LossScaleOptimizer (TensorFlow 2). */
+  /** tf.keras.mixed_precision.LossScaleOptimizer (TensorFlow 2). @name{TensorFlow} */
   GSC_PRESET_TENSORFLOW = 5,
   /** keras.optimizers.LossScaleOptimizer (Keras 3). */
   GSC_PRESET_KERAS = 6,
@@ -1167,17 +1276,20 @@ enum {
   GSC_PRESET_JMP = 8,
   /** paddle.amp.GradScaler. */
   GSC_PRESET_PADDLE = 9,
-  /** mindspore.amp.DynamicLossScaler. */
+  /** mindspore.amp.DynamicLossScaler. @name{MindSpore} */
   GSC_PRESET_MINDSPORE = 10,
   /** fairseq.optim.dynamic_loss_scaler.DynamicLossScaler. */
   GSC_PRESET_FAIRSEQ = 11,
-  /** oneflow.amp.GradScaler. */
+  /** oneflow.amp.GradScaler. @name{OneFlow} */
   GSC_PRESET_ONEFLOW = 12,
-  /** colossalai DynamicGradScaler. */
+  /** colossalai DynamicGradScaler. @name{ColossalAI} */
   GSC_PRESET_COLOSSALAI = 13
 };
 
-/** Writes the options of GSC_PRESET_*. Same contract as gsc_optimizer_options_init; an unknown preset is an error. */
+/**
+ * Writes the options of GSC_PRESET_*. Same contract as gsc_optimizer_options_init; an unknown preset is an error.
+ * @enum{preset Preset}
+ */
 GSC_API gsc_status gsc_scaler_options_init(gsc_scaler_options *options, uint32_t struct_size, int32_t preset);
 /** Copies the current options. init_scale is the one given at creation. */
 GSC_API gsc_status gsc_scaler_get_options(const gsc_scaler *scaler, gsc_scaler_options *out_options);
@@ -1235,6 +1347,8 @@ typedef struct gsc_reducer {
  * above 2^53 elements are a failure on the CPU. On a CUDA device, where the host does not read them, they count as an
  * overflow.
  * Errors: INVALID_ARGUMENT; BAD_STATE if a list has been used since the last update.
+ *
+ * @nullable{reducer}
  */
 GSC_API gsc_status gsc_scaler_set_reducer(gsc_scaler *scaler, const gsc_reducer *reducer);
 
@@ -1242,7 +1356,7 @@ GSC_API gsc_status gsc_scaler_set_reducer(gsc_scaler *scaler, const gsc_reducer 
  * 10. Devices, and embedding in an application
  * ------------------------------------------------------------------------------------------------------------ */
 
-/** Kinds of device. */
+/** Kinds of device. @type{DeviceType GSC_DEVICE_} */
 enum {
   /** The host's processors. */
   GSC_DEVICE_CPU = 0,
@@ -1253,14 +1367,16 @@ enum {
 };
 
 /**
- * Number of devices of a kind: 1 for the CPU; for CUDA and Vulkan, 0 with GSC_OK without a driver or if built without it.
+ * Number of devices of a kind: 1 for the CPU; for CUDA and Vulkan, 0 with GSC_OK without a driver or if built without
+ * it.
+ * @enum{device_type DeviceType}
  */
 GSC_API gsc_status gsc_device_get_count(int32_t device_type, int32_t *out_count);
 
 /** Description of a device. */
 typedef struct gsc_device_info {
   uint32_t struct_size;
-  /** GSC_DEVICE_*. */
+  /** @enum{DeviceType} */
   int32_t device_type;
   int32_t device_index;
   /** CPU: threads this process may run on. CUDA: number of multiprocessors. Vulkan: 0, it does not tell. */
@@ -1274,10 +1390,10 @@ typedef struct gsc_device_info {
   char name[128];
 } gsc_device_info;
 
-/** Describes a device. Errors: UNAVAILABLE if there is no such device. */
+/** Describes a device. Errors: UNAVAILABLE if there is no such device. @enum{device_type DeviceType} */
 GSC_API gsc_status gsc_device_get_info(int32_t device_type, int32_t device_index, gsc_device_info *out_info);
 
-/** Instruction sets of the CPU kernels, all of which give the same bits. */
+/** Instruction sets of the CPU kernels, all of which give the same bits. @type{CpuTarget GSC_CPU_} */
 enum {
   /** The best that the processor and the build support. */
   GSC_CPU_BEST = 0,
@@ -1291,7 +1407,7 @@ enum {
   GSC_CPU_NEON_BF16 = 4
 };
 
-/** Log levels, most severe first. */
+/** Log levels, most severe first. @type{LogLevel GSC_LOG_} */
 enum {
   /** Something failed. */
   GSC_LOG_ERROR = 1,
@@ -1320,7 +1436,7 @@ typedef void *(*gsc_allocate_fn)(void *user, int64_t bytes, int64_t alignment);
 /** Frees what gsc_allocate_fn returned; bytes and alignment are those of the request. Exceptions are dropped. */
 typedef void (*gsc_release_fn)(void *user, void *memory, int64_t bytes, int64_t alignment);
 
-/** Bits of gsc_context_options.flags. */
+/** Bits of gsc_context_options.flags. @flags_of{gsc_context_options GSC_CONTEXT_} */
 enum {
   /**
    * CUDA: use the CUDA context that is current on the calling thread at creation, instead of the device's primary
@@ -1400,15 +1516,21 @@ typedef struct gsc_vulkan_device {
 /** Options of a context. Start from GSC_CONTEXT_OPTIONS_INIT or gsc_context_options_init. */
 struct gsc_context_options {
   uint32_t struct_size;
-  /** GSC_CONTEXT_* bits. */
+  /** GSC_CONTEXT_* bits. @default{0} */
   uint32_t flags;
-  /** GSC_DEVICE_*. */
+  /** @enum{DeviceType} @default{GSC_DEVICE_CPU} */
   int32_t device_type;
-  /** Number of the CUDA or Vulkan device; 0 for the CPU, and not read if `vulkan` is not NULL. */
+  /** Number of the CUDA or Vulkan device; 0 for the CPU, and not read if `vulkan` is not NULL. @default{0} */
   int32_t device_index;
-  /** CPU threads per call, including the calling one, 0..1024. 0: one per processor of this process. 1: no pool. */
+  /**
+   * CPU threads per call, including the calling one. 0: one per processor of this process. 1: no pool.
+   * @range{0..1024} @default{0}
+   */
   int32_t num_threads;
-  /** GSC_CPU_BEST, or one instruction set (an error if the processor lacks it). */
+  /**
+   * GSC_CPU_BEST, or one instruction set (an error if the processor lacks it).
+   * @enum{CpuTarget} @default{GSC_CPU_BEST}
+   */
   int32_t cpu_target;
   /** NULL: the library's thread pool. Otherwise your job system, which gets a few tasks per thread of num_threads. Not
    *  called if num_threads is 1. */
@@ -1436,20 +1558,27 @@ struct gsc_context_options {
 
 /** Writes the defaults. Same contract as gsc_optimizer_options_init. */
 GSC_API gsc_status gsc_context_options_init(gsc_context_options *options, uint32_t struct_size);
-/** The device of a context. Either output may be NULL. */
+/**
+ * The device of a context. Either output may be NULL.
+ * @enum{out_device_type DeviceType} @nullable{out_device_type out_device_index}
+ */
 GSC_API gsc_status gsc_context_get_device(const gsc_context *context, int32_t *out_device_type,
                                           int32_t *out_device_index);
-/** The instruction set (GSC_CPU_*) and thread count in use on the CPU. Either output may be NULL. */
+/**
+ * The instruction set (GSC_CPU_*) and thread count in use on the CPU. Either output may be NULL.
+ * @enum{out_cpu_target CpuTarget} @nullable{out_cpu_target out_num_threads}
+ */
 GSC_API gsc_status gsc_context_get_cpu(const gsc_context *context, int32_t *out_cpu_target, int32_t *out_num_threads);
 /**
  * Bytes that a context and its objects hold now, without threads, and on a CUDA device without scratch and what destroyed
  * objects have left to the next creation, which frees it. What one object holds is the difference that its creation
  * makes; on Vulkan, where objects share buffers of 4 MiB, device memory is that of all buffers that the context holds. On
  * the CPU all memory is host memory. Either output may be NULL.
+ * @nullable{out_host_bytes out_device_bytes}
  */
 GSC_API gsc_status gsc_context_get_memory(const gsc_context *context, int64_t *out_host_bytes,
                                           int64_t *out_device_bytes);
-/** Replaces the log callback; NULL turns logging off. No other thread may be using the context. */
+/** Replaces the log callback; NULL turns logging off. No other thread may be using the context. @nullable{log user} */
 GSC_API gsc_status gsc_context_set_log(gsc_context *context, gsc_log_fn log, void *user);
 
 /* ---------------------------------------------------------------------------------------------------------------
@@ -1486,6 +1615,7 @@ typedef struct gsc_tensor_diagnosis {
 /**
  * Computes the statistics of every tensor. `out_diagnosis` has `count` entries, one per tensor; `out_histogram`, if not
  * NULL, has count * GSC_EXPONENT_BINS entries, tensor after tensor. Both are in host memory. Tensors are only read.
+ * @count{out_diagnosis count} @nullable{out_histogram}
  */
 GSC_API gsc_status gsc_tensor_list_diagnose_sync(const gsc_tensor_list *list, gsc_tensor_diagnosis *out_diagnosis,
                                                  int64_t *out_histogram, int64_t count, gsc_stream stream);
@@ -1495,6 +1625,8 @@ GSC_API gsc_status gsc_tensor_list_diagnose_sync(const gsc_tensor_list *list, gs
  * in which the gradients are computed. An empty histogram recommends current_scale. `bins` is GSC_EXPONENT_BINS.
  * `out_flushed`, if not NULL, receives the share (0..1) of the counted values that stay below that dtype's smallest
  * subnormal at the recommended scale. All pointers are host memory.
+ *
+ * @count{histogram bins} @enum{dtype DType} @nullable{out_flushed}
  */
 GSC_API gsc_status gsc_histogram_recommend_scale(const int64_t *histogram, int64_t bins, float current_scale,
                                                  int32_t dtype, float *out_scale, double *out_flushed);
@@ -1510,15 +1642,17 @@ GSC_API gsc_status gsc_histogram_recommend_scale(const int64_t *histogram, int64
  * ------------------------------------------------------------------------------------------------------------ */
 
 /**
- * t[i] *= *inv_scale in place for `count` tensors, as PyTorch's _amp_foreach_non_finite_check_and_unscale_. Sets
+ * t[i] *= *inv_scale in place for each tensor t[i], as PyTorch's _amp_foreach_non_finite_check_and_unscale_. Sets
  * *found_inf to 1 if any element is inf or NaN before or after; otherwise leaves it as it is. Both are device scalars.
  * fp64 gradients overflow at fp64's limit, since no optimizer converts them to fp32 here.
+ * @count{tensors count} @device{found_inf inv_scale}
  */
 GSC_API gsc_status gsc_ops_unscale_check(gsc_context *context, const gsc_tensor *tensors, int64_t count,
                                          float *found_inf, const float *inv_scale, gsc_stream stream);
 /**
  * PyTorch's _amp_update_scale_ on device scalars: backs the scale off if *found_inf != 0; otherwise counts a clean step
  * and grows the scale at the interval. Factors and interval are validated as in gsc_scaler_options.
+ * @device{scale growth_tracker found_inf}
  */
 GSC_API gsc_status gsc_ops_update_scale(gsc_context *context, float *scale, int32_t *growth_tracker,
                                         const float *found_inf, double growth_factor, double backoff_factor,
@@ -1526,13 +1660,20 @@ GSC_API gsc_status gsc_ops_update_scale(gsc_context *context, float *scale, int3
 /**
  * dst[i] = src[i] * *factor. `factor` is a device scalar. Dtypes may differ, and src and dst may be the same buffers.
  * Rounds as gsc_scaler_scale does.
+ * @count{src count} @count{dst count} @device{factor}
  */
 GSC_API gsc_status gsc_ops_scale(gsc_context *context, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
                                  const float *factor, gsc_stream stream);
-/** y[i] = a * x[i] + b * y[i] in fp32 (fp64 if either is fp64): gradient accumulation. With b = 0 y is only written. */
+/**
+ * y[i] = a * x[i] + b * y[i] in fp32 (fp64 if either is fp64): gradient accumulation. With b = 0 y is only written.
+ * @count{x count} @count{y count}
+ */
 GSC_API gsc_status gsc_ops_axpby(gsc_context *context, double a, const gsc_tensor *x, double b, const gsc_tensor *y,
                                  int64_t count, gsc_stream stream);
-/** dst[i] = src[i], converted to dst's dtype, rounded to nearest even. A plain copy for equal dtypes. */
+/**
+ * dst[i] = src[i], converted to dst's dtype, rounded to nearest even. A plain copy for equal dtypes.
+ * @count{src count} @count{dst count}
+ */
 GSC_API gsc_status gsc_ops_cast(gsc_context *context, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
                                 gsc_stream stream);
 /**
@@ -1542,6 +1683,8 @@ GSC_API gsc_status gsc_ops_cast(gsc_context *context, const gsc_tensor *src, con
  * a master that does not round to its weight has the remainder of the weight it rounds to. Else `weights` may be NULL.
  * Takes FlashOptim's GSC_INT8_SOFTSIGN and GSC_UINT8_SQRT as codes, too. dst[i] must overlap neither src[i] nor
  * weights[i], and no tensor its own scales, which is checked, scales included.
+ *
+ * @count{src count} @count{weights count} @count{dst count} @nullable{weights}
  */
 GSC_API gsc_status gsc_ops_convert_state(gsc_context *context, const gsc_tensor *src, const gsc_tensor *weights,
                                          const gsc_tensor *dst, int64_t count, gsc_stream stream);
@@ -1549,6 +1692,7 @@ GSC_API gsc_status gsc_ops_convert_state(gsc_context *context, const gsc_tensor 
  * Writes the norm over all tensors to the device scalar *out_norm. Writes the norm of each tensor to
  * out_tensor_norms[0..count) in device memory, unless that is NULL. NaN and inf propagate. The sums of tiles of a few
  * thousand elements are added in fp64. norm_type is GSC_NORM_L2 or GSC_NORM_INF.
+ * @count{tensors count} @device{out_norm out_tensor_norms} @enum{norm_type Norm} @nullable{out_tensor_norms}
  */
 GSC_API gsc_status gsc_ops_norm(gsc_context *context, const gsc_tensor *tensors, int64_t count, int32_t norm_type,
                                 double *out_norm, double *out_tensor_norms, gsc_stream stream);

@@ -14,7 +14,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bindings/generate"))
-from header import functions_of, structs_of  # noqa: E402
+import read_header  # noqa: E402
 
 RECORD = ROOT / "tests/abi/baseline.txt"
 # Edits of the header, and whether they break compiled callers.
@@ -23,26 +23,25 @@ EDITS = [
     (r"(struct gsc_report \{.*?)(\n\})", r"\1\n  int64_t added;\2", False),
     (r"(struct gsc_tensor \{.*?)(\n\})", r"\1\n  int64_t added;\2", True),
     (r"(struct gsc_report \{.*?)  float scale;", r"\1  int32_t scale;", True),
-    (r"(struct gsc_optimizer_options \{.*?)  double lr;", r"\1  double added;\n  double lr;", True),
+    (r"(struct gsc_optimizer_options \{.*?\n)(  /\*\*[^/]*\*/\n  double lr;)", r"\1  double added;\n\2", True),
     (r"(struct gsc_report \{.*?)  int64_t nan_count;", r"\1", True),
     (r"gsc_scaler_set_scale\(gsc_scaler \*scaler, float", "gsc_scaler_set_scale(gsc_scaler *scaler, double", True),
     (r"gsc_scaler_discard\(gsc_scaler \*scaler,", "gsc_scaler_discard(gsc_scaler *scaler, int32_t more,", True),
     (r"\(\*gsc_log_fn\)\(void \*user, int32_t level", "(*gsc_log_fn)(void *user, int64_t level", True),
-    (r"GSC_API gsc_status gsc_scaler_discard\([^;]*;", "", True),
+    (r"/\*\*(?:(?!\*/).)*\*/\nGSC_API gsc_status gsc_scaler_discard\([^;]*;", "", True),
 ]
-
-
-def types_of(parameters):
-    return ", ".join(re.sub(r" ?\b\w+$", "", " ".join(p.split())) or p for p in parameters)
 
 
 def declarations(header):
     """{name: what compiled callers rely on}."""
-    found = {f.name: f"{f.result.strip()} ({types_of(f.parameters)})" for f in functions_of(header)[0]}
-    for result, name, parameters in re.findall(r"^typedef ([^;{]*?)\(\*(gsc_\w+)\)\(([^;]*)\);", header, re.M):
-        found[name] = f"{result.strip()} (*)({types_of(parameters.split(','))})"
-    for name, (_, fields) in structs_of(header).items():
-        found[name] = "; ".join(f"{kind} {field}[{elements}]" for kind, field, elements, _ in fields)
+    api, found = read_header.read(header), {}
+    for kind, mark in (("functions", ""), ("callbacks", "(*)")):
+        for function in api[kind]:
+            types = ", ".join(parameter["type"] for parameter in function["parameters"])
+            found[function["name"]] = f"{function['result']} {mark}({types})"
+    for struct in api["structs"]:
+        found[struct["name"]] = "; ".join(f"{field['type']} {field['name']}[{field.get('elements', '')}]"
+                                          for field in struct["fields"])
     return found
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Lays out the crates as they are published, in TARGET/publish: with the code that a build in the repository makes from
-# gradscaler.h. What `cargo publish` uploads from there builds by itself. Not by cargo's own verification: that takes
+# Packs the crates, from a copy in TARGET/publish that has the license, as `cargo publish` uploads them, and builds what was
+# packed. Not by cargo's own verification: that takes
 # gradscaler-sys from a folder in the user's home, where it stays as it was when a package of this version was first made.
-# Arguments: CARGO, PYTHON, SOURCE (the repository), TARGET (a folder to build in), VERSION.
+# Arguments: CARGO, SOURCE (the repository), TARGET (a folder to build in), VERSION.
 set(ENV{CARGO_TARGET_DIR} ${TARGET})
 set(publish ${TARGET}/publish)
 set(unpacked ${TARGET}/unpacked)
@@ -11,8 +11,6 @@ file(COPY ${SOURCE}/bindings/rust/ DESTINATION ${publish})
 foreach(crate gradscaler-sys gradscaler)
   file(COPY ${SOURCE}/LICENSE DESTINATION ${publish}/${crate})
 endforeach()
-execute_process(COMMAND ${PYTHON} -B ${SOURCE}/scripts/gen-api --rust ${publish}/gradscaler-sys/generated
-                COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${CARGO} package --workspace --locked --allow-dirty --no-verify WORKING_DIRECTORY ${publish}
                 COMMAND_ERROR_IS_FATAL ANY)
 foreach(crate gradscaler-sys gradscaler)

@@ -9,12 +9,12 @@
 #pragma once
 
 #include "core/rules/optim/coefficients.h"
-#include "core/rules/optim/kind.h"
+#include "core/rules/optim/kinds.h"
 
 namespace gsc::optim {
 
 struct Adagrad {
-  static constexpr Kind kKind = {GSC_ADAGRAD, "Adagrad", {.lr = 1e-2, .eps = 1e-10}, {{"sum", Slot::kSecondMoment}}};
+  static constexpr Kind kKind = kinds::kAdagrad;
   static constexpr int kStates = 1;
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
@@ -41,10 +41,7 @@ struct Adagrad {
 };
 
 struct RmspropRule {
-  static constexpr Kind kKind = {GSC_RMSPROP,
-                                 "RMSprop",
-                                 {.lr = 1e-2, .eps = 1e-8, .alpha = 0.99},
-                                 {{"square_avg", Slot::kSecondMoment}, {"momentum_buffer", Slot::kMoment}}};
+  static constexpr Kind kKind = kinds::kRMSprop.with(0, false);
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t /*step*/) {
     Coefficients<double> c = common_coefficients(h, lr, maximize);
@@ -80,8 +77,7 @@ GSC_HD T deviation_of(T &mean, T square, T g, const Coefficients<T> &c) {
 }
 
 struct RmspropCentered : RmspropRule {
-  static constexpr Kind kKind = {
-      GSC_RMSPROP, "RMSprop", RmspropRule::kKind.defaults, {{"square_avg", Slot::kFull}, {"grad_avg", Slot::kFull}}};
+  static constexpr Kind kKind = kinds::kRMSprop.with(GSC_OPTIMIZER_CENTERED, false);
   static constexpr int kStates = 2;
   static constexpr uint32_t kFlag = GSC_OPTIMIZER_CENTERED;
 
@@ -101,12 +97,7 @@ struct RmspropCentered : RmspropRule {
 
 template <bool Centered>
 struct RmspropMomentum : RmspropRule {
-  static constexpr Kind kKind = {GSC_RMSPROP,
-                                 "RMSprop",
-                                 RmspropRule::kKind.defaults,
-                                 {{"square_avg", Centered ? Slot::kFull : Slot::kSecondMoment},
-                                  {"momentum_buffer", Slot::kMoment},
-                                  {"grad_avg", Slot::kFull}}};
+  static constexpr Kind kKind = kinds::kRMSprop.with(Centered ? GSC_OPTIMIZER_CENTERED : 0, true);
   static constexpr int kStates = Centered ? 3 : 2;
   static constexpr bool kNeedsMomentum = true;
   static constexpr uint32_t kFlag = Centered ? GSC_OPTIMIZER_CENTERED : 0;
@@ -137,10 +128,7 @@ struct RmspropMomentum : RmspropRule {
 };
 
 struct Adadelta {
-  static constexpr Kind kKind = {GSC_ADADELTA,
-                                 "Adadelta",
-                                 {.lr = 1.0, .eps = 1e-6, .rho = 0.9},
-                                 {{"square_avg", Slot::kSecondMoment}, {"acc_delta", Slot::kSecondMoment}}};
+  static constexpr Kind kKind = kinds::kAdadelta;
   static constexpr int kStates = 2;
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t /*step*/) {

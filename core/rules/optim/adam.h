@@ -5,7 +5,7 @@
 #pragma once
 
 #include "core/rules/optim/coefficients.h"
-#include "core/rules/optim/kind.h"
+#include "core/rules/optim/kinds.h"
 
 namespace gsc::optim {
 
@@ -24,11 +24,7 @@ struct AdamRule {
 
 template <bool Decoupled, bool Amsgrad>
 struct AdamFamily : AdamRule {
-  static constexpr Kind kKind = {
-      Decoupled ? GSC_ADAMW : GSC_ADAM,
-      Decoupled ? "AdamW" : "Adam",
-      {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = Decoupled ? 1e-2 : 0.0},
-      {{"exp_avg", Slot::kMoment}, {"exp_avg_sq", Slot::kSecondMoment}, {"max_exp_avg_sq", Slot::kSecondMoment}}};
+  static constexpr Kind kKind = (Decoupled ? kinds::kAdamW : kinds::kAdam).with(Amsgrad ? GSC_OPTIMIZER_AMSGRAD : 0, false);
   static constexpr int kStates = Amsgrad ? 3 : 2;
   static constexpr uint32_t kFlag = Amsgrad ? GSC_OPTIMIZER_AMSGRAD : 0;
   static constexpr bool kInBatches = !Amsgrad;

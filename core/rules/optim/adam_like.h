@@ -12,7 +12,7 @@
 #include <limits>
 
 #include "core/rules/optim/coefficients.h"
-#include "core/rules/optim/kind.h"
+#include "core/rules/optim/kinds.h"
 
 namespace gsc::optim {
 
@@ -62,11 +62,7 @@ struct AdamLike {
 };
 
 struct Nadam : AdamLike {
-  static constexpr Kind kKind = {GSC_NADAM,
-                                 "NAdam",
-                                 {.lr = 2e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .momentum_decay = 4e-3},
-                                 {{"exp_avg", Slot::kMoment}, {"exp_avg_sq", Slot::kSecondMoment}}};
-  static constexpr uint32_t kOwnFlags = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY;
+  static constexpr Kind kKind = kinds::kNAdam;
 
   /// mu(1) * ... * mu(step), where mu(i) = beta1 (1 - decay^i / 2), which PyTorch keeps as state; rounded to fp32 at
   /// each factor, as there. At most 2300 factors are multiplied: 1 - product does not show a product below 2^-54, and
@@ -96,11 +92,7 @@ struct Nadam : AdamLike {
 
 struct Radam : AdamLike {
   using Sweep = Nadam;
-  static constexpr Kind kKind = {GSC_RADAM,
-                                 "RAdam",
-                                 {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
-                                 {{"exp_avg", Slot::kMoment}, {"exp_avg_sq", Slot::kSecondMoment}}};
-  static constexpr uint32_t kOwnFlags = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY;
+  static constexpr Kind kKind = kinds::kRAdam;
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
     Coefficients<double> c = start(h, lr, maximize, h.decoupled);
@@ -123,10 +115,7 @@ struct Radam : AdamLike {
 
 struct Adamax : AdamLike {
   using Sweep = Nadam;
-  static constexpr Kind kKind = {GSC_ADAMAX,
-                                 "Adamax",
-                                 {.lr = 2e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
-                                 {{"exp_avg", Slot::kMoment}, {"exp_inf", Slot::kSecondMoment}}};
+  static constexpr Kind kKind = kinds::kAdamax;
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
     Coefficients<double> c = start(h, lr, maximize, false);
@@ -138,11 +127,7 @@ struct Adamax : AdamLike {
 
 struct AdaBelief : AdamLike {
   using Sweep = Nadam;
-  static constexpr Kind kKind = {GSC_ADABELIEF,
-                                 "AdaBelief",
-                                 {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-16, .eps_root = 1e-16},
-                                 {{"exp_avg", Slot::kMoment}, {"exp_avg_var", Slot::kSecondMoment}}};
-  static constexpr uint32_t kOwnFlags = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY;
+  static constexpr Kind kKind = kinds::kAdaBelief;
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
     Coefficients<double> c = start(h, lr, maximize, h.decoupled);

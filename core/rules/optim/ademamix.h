@@ -6,16 +6,12 @@
 #pragma once
 
 #include "core/rules/optim/coefficients.h"
-#include "core/rules/optim/kind.h"
+#include "core/rules/optim/kinds.h"
 
 namespace gsc::optim {
 
 struct AdEMAMix {
-  static constexpr Kind kKind = {
-      GSC_ADEMAMIX,
-      "AdEMAMix",
-      {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 1e-2, .alpha = 5.0, .beta3 = 0.9999},
-      {{"exp_avg", Slot::kMoment}, {"exp_avg_sq", Slot::kSecondMoment}, {"exp_avg_slow", Slot::kMoment}}};
+  static constexpr Kind kKind = kinds::kAdEMAMix;
   static constexpr int kStates = 3;
   enum Own : int32_t {
     kBias1,  ///< 1 - beta1^t

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "core/rules/optim/coefficients.h"
-#include "core/rules/optim/kind.h"
+#include "core/rules/optim/kinds.h"
 
 namespace gsc {
 
@@ -42,12 +42,6 @@ template <typename F>
 inline constexpr bool kNeedsMomentum = [] {
   if constexpr (requires { F::kNeedsMomentum; }) return F::kNeedsMomentum;
   return false;
-}();
-/// `kOwnFlags` of a formula are those that only its coefficients depend on.
-template <typename F>
-inline constexpr uint32_t kOwnFlags = [] {
-  if constexpr (requires { F::kOwnFlags; }) return uint32_t{F::kOwnFlags};
-  return uint32_t{0};
 }();
 
 /// `Own` of a formula, or of a struct that several of its file share, is an enumeration of the coefficients that no other

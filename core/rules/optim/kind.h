@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the file of a formula has besides the formula: the kind of its optimizer. core/objects/optimizer_table.cpp makes
-// the table of optimizers from it and the list in variants.h.
+// What the library knows of a kind of optimizer besides its formulas. kinds.h, which scripts/gen-api makes from
+// gradscaler.h, has all of them.
 #pragma once
 
 #include <cstdint>
 
+#include "core/rules/option_ranges.h"
 #include "gradscaler/gradscaler.h"
 
 namespace gsc {
@@ -22,18 +23,59 @@ constexpr int64_t numbers_of(Slot holds) { return holds == Slot::kNumber ? 1 : (
 
 inline constexpr int kMaxStates = 3;
 
+/// The options of gsc_optimizer_options that have a range.
+enum class Option : uint8_t {
+#define GSC_OPTION(field, range) field,
+  GSC_OPTIMIZER_RANGES(GSC_OPTION)
+#undef GSC_OPTION
+};
+inline constexpr int kMaxOptions = 10;
+
+/// An option that a kind uses: its default, and its range if that is narrower than in other kinds.
+struct OptionOfKind {
+  Option option;
+  double value = 0.0;
+  const Range *range = nullptr;
+};
+
+/// A state slot. What it holds can depend on a flag; that it is there, on a flag or on momentum.
+struct SlotOfKind {
+  const char *name = nullptr;
+  Slot holds = Slot::kMoment;
+  uint32_t needs_flag = 0;
+  bool needs_momentum = false;
+  uint32_t with_flag = 0;  ///< with this flag it holds
+  Slot holds_then = Slot::kMoment;
+};
+
 /// A kind of optimizer. Several formulas can be of one: flags or momentum pick one of them (see variants.h).
 struct Kind {
   int32_t code;      ///< GSC_SGD and so on
   const char *name;  ///< in messages
-  struct {
-    double lr, beta1 = 0.0, beta2 = 0.0, eps = 0.0, weight_decay = 0.0, alpha = 0.0, rho = 0.0, momentum_decay = 0.0,
-               eps_root = 0.0, beta3 = 0.0, momentum = 0.0, weight_lr_power = 0.0, trust_coefficient = 0.0;
-  } defaults;
-  struct {
-    const char *name;
-    Slot holds;
-  } slots[kMaxStates];  ///< of the formula with the most
+  int option_count;
+  OptionOfKind options[kMaxOptions];  ///< besides those that all kinds use
+  uint32_t flags = 0;                 ///< GSC_OPTIMIZER_* bits that it takes, besides those that all kinds do
+  SlotOfKind slots[kMaxStates];
+
+  /// NULL if it does not use the option.
+  constexpr const OptionOfKind *find(Option option) const {
+    for (int i = 0; i < option_count; ++i) {
+      if (options[i].option == option) return &options[i];
+    }
+    return nullptr;
+  }
+  /// With the slots that its formula for these flags and momentum has.
+  constexpr Kind with(uint32_t set_flags, bool momentum) const {
+    Kind formula = *this;
+    int count = 0;
+    for (SlotOfKind slot : slots) {
+      if ((slot.needs_flag & ~set_flags) != 0 || (slot.needs_momentum && !momentum)) continue;
+      if ((slot.with_flag & set_flags) != 0) slot.holds = slot.holds_then;
+      formula.slots[count++] = slot;
+    }
+    for (; count < kMaxStates; ++count) formula.slots[count] = {};
+    return formula;
+  }
 };
 
 }  // namespace gsc

@@ -10,15 +10,12 @@
 #pragma once
 
 #include "core/rules/optim/coefficients.h"
-#include "core/rules/optim/kind.h"
+#include "core/rules/optim/kinds.h"
 
 namespace gsc::optim {
 
 struct Lamb {
-  static constexpr Kind kKind = {GSC_LAMB,
-                                 "LAMB",
-                                 {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-6, .weight_decay = 1e-2},
-                                 {{"exp_avg", Slot::kMoment}, {"exp_avg_sq", Slot::kSecondMoment}}};
+  static constexpr Kind kKind = kinds::kLAMB;
   static constexpr int kStates = 2;
   static constexpr bool kNeedsNorms = true;
   enum Own : int32_t {
@@ -101,9 +98,7 @@ struct ScaledMomentum {
 };
 
 struct LarsRule {
-  static constexpr Kind kKind = {
-      GSC_LARS, "LARS", {.lr = 1.0, .momentum = 0.9, .trust_coefficient = 1e-3}, {{"momentum_buffer", Slot::kMoment}}};
-  static constexpr uint32_t kOwnFlags = GSC_OPTIMIZER_NESTEROV;
+  static constexpr Kind kKind = kinds::kLARS;
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t /*step*/) {
     Coefficients<double> c = common_coefficients(h, lr, maximize);
@@ -145,11 +140,7 @@ struct LarsMomentum : LarsRule, ScaledMomentum {
 
 struct Novograd : ScaledMomentum {
   using Sweep = LarsMomentum;
-  static constexpr Kind kKind = {GSC_NOVOGRAD,
-                                 "NovoGrad",
-                                 {.lr = 1e-2, .beta1 = 0.95, .beta2 = 0.98, .eps = 1e-8},
-                                 {{"exp_avg", Slot::kMoment}, {"exp_avg_sq", Slot::kNumber}}};
-  static constexpr uint32_t kOwnFlags = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY | GSC_OPTIMIZER_BIAS_CORRECTION;
+  static constexpr Kind kKind = kinds::kNovoGrad;
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
     Coefficients<double> c = common_coefficients(h, lr, maximize);

@@ -3,13 +3,12 @@
 #pragma once
 
 #include "core/rules/optim/coefficients.h"
-#include "core/rules/optim/kind.h"
+#include "core/rules/optim/kinds.h"
 
 namespace gsc::optim {
 
 struct Lion {
-  static constexpr Kind kKind = {
-      GSC_LION, "Lion", {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.99}, {{"exp_avg", Slot::kMoment}}};
+  static constexpr Kind kKind = kinds::kLion;
   static constexpr int kStates = 1;
   static constexpr bool kInBatches = true;
 

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "core/rules/optim/coefficients.h"
-#include "core/rules/optim/kind.h"
+#include "core/rules/optim/kinds.h"
 
 namespace gsc::optim {
 
@@ -55,11 +55,7 @@ struct ScheduleFree {
 };
 
 struct ScheduleFreeAdamW : ScheduleFree {
-  static constexpr Kind kKind = {
-      GSC_ADAMW_SCHEDULE_FREE,
-      "AdamWScheduleFree",
-      {.lr = 2.5e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_lr_power = 2.0},
-      {{"z", Slot::kFull}, {"exp_avg_sq", Slot::kSecondMoment}, {"average", Slot::kAverage}}};
+  static constexpr Kind kKind = kinds::kAdamWScheduleFree;
   static constexpr int kStates = 2;
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double /*lr*/, bool maximize, int64_t step,
@@ -83,10 +79,7 @@ struct ScheduleFreeAdamW : ScheduleFree {
 };
 
 struct ScheduleFreeSgd : ScheduleFree {
-  static constexpr Kind kKind = {GSC_SGD_SCHEDULE_FREE,
-                                 "SGDScheduleFree",
-                                 {.lr = 1.0, .momentum = 0.9, .weight_lr_power = 2.0},
-                                 {{"z", Slot::kFull}, {"average", Slot::kAverage}}};
+  static constexpr Kind kKind = kinds::kSGDScheduleFree;
   static constexpr int kStates = 1;
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double /*lr*/, bool maximize, int64_t step,

@@ -4,12 +4,12 @@
 #pragma once
 
 #include "core/rules/optim/coefficients.h"
-#include "core/rules/optim/kind.h"
+#include "core/rules/optim/kinds.h"
 
 namespace gsc::optim {
 
 struct SgdRule {
-  static constexpr Kind kKind = {GSC_SGD, "SGD", {.lr = 1e-3}, {{"momentum_buffer", Slot::kMoment}}};
+  static constexpr Kind kKind = kinds::kSGD;
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
     Coefficients<double> c = common_coefficients(h, lr, maximize);
     // The first step takes the gradient whole: PyTorch starts the buffer as a copy of it.

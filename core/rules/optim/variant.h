@@ -68,7 +68,6 @@ struct Traits {
   Variant sweep;       ///< the first formula with the same kernels
   int32_t states;      ///< state slots with a number per element
   uint32_t flag;       ///< the GSC_OPTIMIZER_* bit that selects it among those of its kind, or 0
-  uint32_t own_flags;  ///< bits that only its coefficients depend on
   bool needs_momentum;
   bool needs_norms;
   bool gradients_last;

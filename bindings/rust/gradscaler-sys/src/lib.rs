@@ -58,7 +58,7 @@ macro_rules! functions {
     };
 }
 
-include!(concat!(env!("GRADSCALER_GENERATED"), "/bindings.rs"));
+include!("bindings.rs");
 
 /// Whether a table has all the fields that this crate knows.
 fn complete(api: &'static gsc_api) -> Result<&'static gsc_api, String> {

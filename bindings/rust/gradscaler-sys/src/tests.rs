@@ -13,7 +13,7 @@ macro_rules! offset {
     };
 }
 
-include!(concat!(env!("GRADSCALER_GENERATED"), "/layout.rs"));
+include!("layout.rs");
 
 #[test]
 fn what_cannot_be_loaded_is_named() {

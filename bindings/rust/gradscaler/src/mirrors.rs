@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The enumerations and structs of gradscaler.h as types of Rust. Their rows, and the getters of numbers, are made from
-// the header when gradscaler-sys is built (bindings/generate/gen_rust.py).
+// The enumerations and structs of gradscaler.h as types of Rust. Their rows, and the getters of numbers, are in declared.rs,
+// which scripts/gen-api writes.
 use crate::{Optimizer, Result};
 use gradscaler_sys as sys;
 use std::convert::identity;
@@ -199,4 +199,4 @@ macro_rules! options {
     };
 }
 
-include!(concat!(env!("GRADSCALER_GENERATED"), "/mirrors.rs"));
+include!("declared.rs");

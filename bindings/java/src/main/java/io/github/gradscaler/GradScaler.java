@@ -46,8 +46,211 @@ public final class GradScaler implements AutoCloseable {
   }
 
   // gen-api: calls gsc_scaler
+  /** As {@link #scale(Tensor[], Tensor[], long)} on the default stream. */
+  public void scale(Tensor[] src, Tensor[] dst) {
+    scale(src, dst, 0);
+  }
+
+  /**
+   * Multiplies by the {@link GradScaler#scale} on the device: dst[i] = src[i] * {@link GradScaler#scale} for each
+   * pair of tensors, such as the loss or the first gradient of the backward pass. src[i] and dst[i] have the same
+   * number of elements; their dtypes may differ, and they may be the same buffer. Computed in fp32 (fp64 if either is
+   * fp64) and rounded to nearest even. Overflow is not checked here. Disabled scaler: a copy.
+   */
+  public void scale(Tensor[] src, Tensor[] dst, long stream) {
+    final NativeScaler self = handle();
+    try (NativeTensorArray srcArray = Tensor.array(src, "src"); NativeTensorArray dstArray = Tensor.array(dst, "dst")) {
+      self.scale(srcArray, dstArray, stream);
+    }
+  }
+
+  /** As {@link #step(Optimizer, long)} on the default stream. */
+  public void step(Optimizer optimizer) {
+    step(optimizer, 0);
+  }
+
+  /**
+   * The fused {@link GradScaler#step}. Checks the optimizer's gradients unless they have been checked. If all are
+   * finite, unscales, clips and applies them in one pass. Otherwise parameters and state keep their bits, and the
+   * {@link GradScaler#step} counts as skipped. Any stage -&gt; STEPPED. Errors: {@link BadStateException} if stepped
+   * since the last {@link GradScaler#update}; {@link BadStateException} if the optimizer converts fp64 gradients to
+   * fp32 and was created after their {@link GradScaler#check}; {@link InvalidArgumentException} if one object is on
+   * the CPU and the other on a CUDA device.
+   */
+  public void step(Optimizer optimizer, long stream) {
+    final NativeScaler self = handle();
+    self.step(Check.notNull(optimizer, "optimizer").handle(), stream);
+  }
+
+  /** As {@link #update(long)} on the default stream. */
+  public void update() {
+    update(0);
+  }
+
+  /**
+   * Ends the iteration. Backs the {@link GradScaler#scale} off if a list checked since the last {@link
+   * GradScaler#update} had an inf or NaN. Otherwise counts a clean {@link GradScaler#step} and, after growthInterval
+   * of them, grows the {@link GradScaler#scale}. Adds an entry to the history. All lists -&gt; READY. Disabled
+   * scaler: returns all lists to READY and does nothing else. Errors: {@link BadStateException} if no list was
+   * checked, unscaled or stepped since the last {@link GradScaler#update}, or if {@link GradScaler#checkRange} has
+   * checked only part of one.
+   */
+  public void update(long stream) {
+    final NativeScaler self = handle();
+    self.update(stream);
+  }
+
+  /** As {@link #stepAndUpdate(Optimizer, long)} on the default stream. */
+  public void stepAndUpdate(Optimizer optimizer) {
+    stepAndUpdate(optimizer, 0);
+  }
+
+  /**
+   * {@link GradScaler#step} and {@link GradScaler#update} in one call, for loops with a single optimizer. Saves a
+   * kernel launch. Errors: those of both; {@link InvalidArgumentException} if the optimizer and the scaler are of
+   * different contexts.
+   */
+  public void stepAndUpdate(Optimizer optimizer, long stream) {
+    final NativeScaler self = handle();
+    self.stepAndUpdate(Check.notNull(optimizer, "optimizer").handle(), stream);
+  }
+
+  /** As {@link #unscale(TensorList, long)} on the default stream. */
+  public void unscale(TensorList grads) {
+    unscale(grads, 0);
+  }
+
+  /**
+   * Unscales the gradients in place, in one pass. Records their norms, and whether any is inf or NaN before or after
+   * unscaling. The norms are those of the exact products, before they are rounded to the gradients' dtype. Call this
+   * if your code reads the gradients; otherwise {@link GradScaler#step} unscales. READY or CHECKED -&gt; UNSCALED.
+   * Disabled scaler: leaves the gradients as they are. Errors: {@link BadStateException} if already unscaled or
+   * stepped since the last {@link GradScaler#update}. If the message ends with "{@link GradScaler#discard} it", the
+   * device failed after it had written gradients: the list then accepts only {@link GradScaler#discard}.
+   */
+  public void unscale(TensorList grads, long stream) {
+    final NativeScaler self = handle();
+    self.unscale(TensorList.handleOf(grads, "grads"), stream);
+  }
+
+  /** As {@link #check(TensorList, long)} on the default stream. */
+  public void check(TensorList grads) {
+    check(grads, 0);
+  }
+
+  /**
+   * Records what {@link GradScaler#unscale} records and only reads the gradients; {@link GradScaler#step} then
+   * unscales in its own pass. Call it to overlap the {@link GradScaler#check} with other work. READY -&gt; CHECKED.
+   * Disabled scaler: does nothing. Errors: {@link BadStateException} unless READY.
+   */
+  public void check(TensorList grads, long stream) {
+    final NativeScaler self = handle();
+    self.check(TensorList.handleOf(grads, "grads"), stream);
+  }
+
+  /** As {@link #clipGradNorm(TensorList, double, Norm, long)} on the default stream. */
+  public void clipGradNorm(TensorList grads, double maxNorm, Norm norm) {
+    clipGradNorm(grads, maxNorm, norm, 0);
+  }
+
+  /**
+   * Limits the norm of the unscaled gradients to maxNorm: g *= min(1, maxNorm / (norm + 1e-6)), PyTorch's rule. The
+   * report of the list has the norm. norm is {@link Norm#L2} or {@link Norm#INF}. Call it before {@link
+   * GradScaler#step}, which clips in its own pass: nothing runs now. On an UNSCALED list the gradients are rewritten
+   * now, with the norm that {@link GradScaler#unscale} recorded. Gradients of a list with an inf or NaN stay as they
+   * are. Disabled scaler: clips with {@link GradScaler#scale} 1. Errors: {@link InvalidArgumentException} if maxNorm
+   * is negative or not finite; {@link BadStateException} after {@link GradScaler#step}, or after another {@link
+   * GradScaler#clipGradNorm} or {@link GradScaler#clipGradValue} in this iteration; {@link UnsupportedException} for
+   * {@link Norm#INF} with a reducer.
+   */
+  public void clipGradNorm(TensorList grads, double maxNorm, Norm norm, long stream) {
+    final NativeScaler self = handle();
+    self.clipGradNorm(TensorList.handleOf(grads, "grads"), maxNorm, Check.notNull(norm, "norm").code(), stream);
+  }
+
+  /** As {@link #clipGradValue(TensorList, double, long)} on the default stream. */
+  public void clipGradValue(TensorList grads, double clipValue) {
+    clipGradValue(grads, clipValue, 0);
+  }
+
+  /**
+   * Clamps every unscaled gradient to [-clipValue, clipValue], after {@link GradScaler#clipGradNorm} if both are
+   * used. NaN stays NaN. {@link GradScaler#step} clamps in its own pass; on an UNSCALED list the gradients are
+   * rewritten now. Errors: {@link InvalidArgumentException} if clipValue is negative or NaN; {@link
+   * BadStateException} after {@link GradScaler#step}.
+   */
+  public void clipGradValue(TensorList grads, double clipValue, long stream) {
+    final NativeScaler self = handle();
+    self.clipGradValue(TensorList.handleOf(grads, "grads"), clipValue, stream);
+  }
+
+  /** As {@link #checkRange(TensorList, long, long, long)} on the default stream. */
+  public void checkRange(TensorList grads, long first, long count) {
+    checkRange(grads, first, count, 0);
+  }
+
+  /**
+   * Checks only tensors [first, first + count), while the backward pass still computes the others. The list becomes
+   * CHECKED when all tensors are; {@link GradScaler#step} and {@link GradScaler#check} {@link GradScaler#check} the
+   * remaining ones. Errors: as {@link GradScaler#check}; {@link InvalidArgumentException} for a range outside the
+   * list; {@link BadStateException} if a tensor is already checked.
+   */
+  public void checkRange(TensorList grads, long first, long count, long stream) {
+    final NativeScaler self = handle();
+    self.checkRange(TensorList.handleOf(grads, "grads"), first, count, stream);
+  }
+
+  /** As {@link #setState(ScalerState, long)} on the default stream. */
+  public void setState(ScalerState state) {
+    setState(state, 0);
+  }
+
+  /**
+   * Restores a state with its factors and interval. Validates all of it first. All lists -&gt; READY; clears the
+   * history. Disabled scaler: does nothing. Errors: {@link InvalidArgumentException} for a truncated or foreign
+   * state, a value out of range, or a hysteresisTracker above the scaler's hysteresis: set the options first.
+   */
+  public void setState(ScalerState state, long stream) {
+    final NativeScaler self = handle();
+    self.setState(Check.notNull(state, "state").handle(), stream);
+  }
+
+  /** As {@link #setOptions(ScalerOptions, long)} on the default stream. */
+  public void setOptions(ScalerOptions options) {
+    setOptions(options, 0);
+  }
+
+  /**
+   * Replaces the options. Scale, trackers and history stay; a hysteresis tracker above the new hysteresis is lowered
+   * to it. initScale, enabled and historyCapacity must be as at creation.
+   */
+  public void setOptions(ScalerOptions options, long stream) {
+    final NativeScaler self = handle();
+    self.setOptions(Check.notNull(options, "options").handle(), stream);
+  }
+
+  /** As {@link #setScale(float, long)} on the default stream. */
+  public void setScale(float scale) {
+    setScale(scale, 0);
+  }
+
+  /**
+   * Replaces the scale (finite, &gt; 0), as PyTorch's {@link GradScaler#update}(new_scale). Keeps the growth tracker
+   * and ignores minScale and maxScale. All lists -&gt; READY. Disabled scaler: does nothing.
+   */
+  public void setScale(float scale, long stream) {
+    final NativeScaler self = handle();
+    self.setScale(scale, stream);
+  }
+  // gen-api: end
 
   // gen-api: overload
+  /** As {@link #scale(Tensor, Tensor, long)} on the default stream. */
+  public void scale(Tensor src, Tensor dst) {
+    scale(src, dst, 0);
+  }
+  // gen-api: end
+
   /** As {@link #scale(Tensor[], Tensor[], long)} of one tensor. */
   public void scale(Tensor src, Tensor dst, long stream) {
     scale(new Tensor[] {src}, new Tensor[] {dst}, stream);
@@ -59,6 +262,12 @@ public final class GradScaler implements AutoCloseable {
   }
 
   // gen-api: overload
+  /** As {@link #stepSlice(Optimizer, long, long)} on the default stream. */
+  public long stepSlice(Optimizer optimizer, long maxBytes) {
+    return stepSlice(optimizer, maxBytes, 0);
+  }
+  // gen-api: end
+
   /**
    * The next slice of step, for programs with a frame rate. It reads and writes at most maxBytes, which is at least 1,
    * but at least one chunk of up to 65536 elements. Returns the bytes that are left, 0 when the step is done. Errors:
@@ -69,6 +278,12 @@ public final class GradScaler implements AutoCloseable {
   }
 
   // gen-api: overload
+  /** As {@link #shouldStep(TensorList, long)} on the default stream. */
+  public boolean shouldStep(TensorList grads) {
+    return shouldStep(grads, 0);
+  }
+  // gen-api: end
+
   /**
    * For your own optimizer: whether to apply the step; if not, it must be skipped. Blocks. Errors: BadStateException if
    * stepped, or if a clipGradValue is waiting.
@@ -88,6 +303,12 @@ public final class GradScaler implements AutoCloseable {
   }
 
   // gen-api: overload
+  /** As {@link #getScale(long)} on the default stream. */
+  public float getScale() {
+    return getScale(0);
+  }
+  // gen-api: end
+
   /** The scale as of the work enqueued so far; 1 if disabled. Blocks on a CUDA device. */
   public float getScale(long stream) {
     return handle().getScale(stream);
@@ -159,6 +380,12 @@ public final class GradScaler implements AutoCloseable {
   }
 
   // gen-api: overload
+  /** As {@link #history(long)} on the default stream. */
+  public List<HistoryEntry> history() {
+    return history(0);
+  }
+  // gen-api: end
+
   /** The updates still kept, oldest first. Blocks. */
   public List<HistoryEntry> history(long stream) {
     final List<HistoryEntry> entries = new ArrayList<>();
@@ -183,6 +410,12 @@ public final class GradScaler implements AutoCloseable {
   }
 
   // gen-api: overload
+  /** As {@link #getState(long)} on the default stream. */
+  public ScalerState getState() {
+    return getState(0);
+  }
+  // gen-api: end
+
   /** Everything a checkpoint needs. Blocks. Errors: BadStateException if the scaler is disabled. */
   public ScalerState getState(long stream) {
     final ScalerState state = new ScalerState();
@@ -203,6 +436,12 @@ public final class GradScaler implements AutoCloseable {
   }
 
   // gen-api: overload
+  /** As {@link #setGrowthFactor(double, long)} on the default stream. */
+  public void setGrowthFactor(double value) {
+    setGrowthFactor(value, 0);
+  }
+  // gen-api: end
+
   /** Changes the growthFactor of the policy, greater than 1. */
   public void setGrowthFactor(double value, long stream) {
     handle().setGrowthFactor(value, stream);
@@ -214,6 +453,12 @@ public final class GradScaler implements AutoCloseable {
   }
 
   // gen-api: overload
+  /** As {@link #setBackoffFactor(double, long)} on the default stream. */
+  public void setBackoffFactor(double value) {
+    setBackoffFactor(value, 0);
+  }
+  // gen-api: end
+
   /** Changes the backoffFactor of the policy, in (0, 1). */
   public void setBackoffFactor(double value, long stream) {
     handle().setBackoffFactor(value, stream);
@@ -225,6 +470,12 @@ public final class GradScaler implements AutoCloseable {
   }
 
   // gen-api: overload
+  /** As {@link #setGrowthInterval(int, long)} on the default stream. */
+  public void setGrowthInterval(int value) {
+    setGrowthInterval(value, 0);
+  }
+  // gen-api: end
+
   /** Changes the growthInterval of the policy, at least 1. */
   public void setGrowthInterval(int value, long stream) {
     handle().setGrowthInterval(value, stream);

@@ -31,6 +31,11 @@ final class MethodNames {
         {"gsc_scaler_get_history", "GradScaler.history"},
         {"gsc_scaler_get_device_state", "GradScaler.deviceState"},
         // gen-api: getter_names gsc_optimizer
+        {"gsc_optimizer_get_group_count", "Optimizer.groupCount"},
+        {"gsc_optimizer_get_evaluating", "Optimizer.evaluating"},
+        {"gsc_optimizer_get_state_count", "Optimizer.stateCount"},
+        {"gsc_optimizer_get_save_size", "Optimizer.saveSize"},
+        // gen-api: end
         {"gsc_optimizer_get_state", "Optimizer.stateTensor"},
         {"gsc_optimizer_get_steps", "Optimizer.stepsApplied"},
         {"gsc_optimizer_get_tensor_steps", "Optimizer.tensorSteps"},

@@ -76,8 +76,158 @@ public final class Optimizer implements AutoCloseable {
   }
 
   // gen-api: getters gsc_optimizer
+  /** Number of groups, &gt;= 1. */
+  public int groupCount() {
+    return handle().groupCount();
+  }
+
+  /** 1 while the parameters are the averaged weights, else 0. */
+  public int evaluating() {
+    return handle().evaluating();
+  }
+
+  /** Number of state slots. */
+  public int stateCount() {
+    return handle().stateCount();
+  }
+
+  /** Bytes that {@link Optimizer#save} writes. */
+  public long saveSize() {
+    return handle().saveSize();
+  }
+  // gen-api: end
 
   // gen-api: calls gsc_optimizer
+  /** As {@link #zeroGrads(long)} on the default stream. */
+  public void zeroGrads() {
+    zeroGrads(0);
+  }
+
+  /**
+   * Sets the gradients to zero. With {@link OptimizerOptions#zeroGrads} the {@link Optimizer#step} does it in its own
+   * pass.
+   */
+  public void zeroGrads(long stream) {
+    final NativeOptimizer self = handle();
+    self.zeroGrads(stream);
+  }
+
+  /** As {@link #step(long)} on the default stream. */
+  public void step() {
+    step(0);
+  }
+
+  /**
+   * Steps without a scaler: no check, no unscaling. Errors: {@link BadStateException} if a scaler has checked or
+   * stepped on the gradients and not unscaled them, or if a clip is pending. After {@link GradScaler#shouldStep} the
+   * call is allowed: then you unscale the gradients.
+   */
+  public void step(long stream) {
+    final NativeOptimizer self = handle();
+    self.step(stream);
+  }
+
+  /** As {@link #stepScaled(DeviceScalar, DeviceScalar, long)} on the default stream. */
+  public void stepScaled(@Nullable DeviceScalar invScale, @Nullable DeviceScalar foundInf) {
+    stepScaled(invScale, foundInf, 0);
+  }
+
+  /**
+   * Steps with your own device scalars, for frameworks that keep the scaler's state themselves. Gradients are
+   * multiplied by invScale (NULL: 1). The {@link Optimizer#step} is skipped if foundInf is not 0 (NULL: 0). Errors:
+   * as {@link Optimizer#step}, but with invScale the gradients may have been checked. Unless foundInf skips the
+   * {@link Optimizer#step}, a negative, inf or NaN invScale is {@link InvalidArgumentException} on the CPU; on a CUDA
+   * device the {@link Optimizer#step} is skipped.
+   */
+  public void stepScaled(@Nullable DeviceScalar invScale, @Nullable DeviceScalar foundInf, long stream) {
+    final NativeOptimizer self = handle();
+    self.stepScaled(DeviceScalar.floats(invScale, "invScale"), DeviceScalar.floats(foundInf, "foundInf"), stream);
+    java.lang.ref.Reference.reachabilityFence(invScale);
+    java.lang.ref.Reference.reachabilityFence(foundInf);
+  }
+
+  /** As {@link #setOptions(int, OptimizerOptions, long)} on the default stream. */
+  public void setOptions(int group, OptimizerOptions options) {
+    setOptions(group, options, 0);
+  }
+
+  /**
+   * Replaces the hyper-parameters of a group from the next {@link Optimizer#step} on, stream-ordered. Kind and flags
+   * must stay the same. A momentum of 0 must stay 0, and one above 0 must stay above 0. initialAccumulatorValue is
+   * ignored.
+   */
+  public void setOptions(int group, OptimizerOptions options, long stream) {
+    final NativeOptimizer self = handle();
+    self.setOptions(group, Check.notNull(options, "options").handle(), stream);
+  }
+
+  /** As {@link #setEvaluating(boolean, long)} on the default stream. */
+  public void setEvaluating(boolean evaluating) {
+    setEvaluating(evaluating, 0);
+  }
+
+  /**
+   * Takes the parameters of a Schedule-Free optimizer, and model copies, to the averaged weights (1), or back to
+   * those at which gradients are taken (0), stream-ordered. Evaluate and save models in between. Does nothing if they
+   * are there. Writes parameters, their remainders and model copies alone, and rounds to nearest. Tensors that have
+   * not taken a {@link Optimizer#step} stay as they are, and so do parameters that are inf or NaN. While evaluating,
+   * steps fail with {@link BadStateException}. Errors: {@link InvalidArgumentException} for another kind of
+   * optimizer, or a value other than 0 and 1.
+   */
+  public void setEvaluating(boolean evaluating, long stream) {
+    final NativeOptimizer self = handle();
+    self.setEvaluating(evaluating ? 1 : 0, stream);
+  }
+
+  /** As {@link #setSteps(long, long, long)} on the default stream. */
+  public void setSteps(long applied, long skipped) {
+    setSteps(applied, skipped, 0);
+  }
+
+  /**
+   * Sets the {@link Optimizer#step} counts, 0..2^53 each, when you restore a checkpoint. Every tensor has then taken
+   * the applied steps, by which bias corrections go.
+   */
+  public void setSteps(long applied, long skipped, long stream) {
+    final NativeOptimizer self = handle();
+    self.setSteps(applied, skipped, stream);
+  }
+
+  /** As {@link #setTensorSteps(long[], long)} on the default stream. */
+  public void setTensorSteps(long... steps) {
+    setTensorSteps(steps, 0);
+  }
+
+  /**
+   * Sets the applied steps of each tensor, 0..2^53. The optimizer's count of applied steps becomes the largest;
+   * skipped steps stay. `steps` has one number per tensor, in host memory. The first call of an optimizer allocates;
+   * capture graphs after it, since a graph captured before counts a {@link Optimizer#step} for every tensor.
+   */
+  public void setTensorSteps(long[] steps, long stream) {
+    final NativeOptimizer self = handle();
+    try (NativeNumbers stepsArray = Numbers.of(steps)) {
+      self.setTensorSteps(stepsArray, stream);
+    }
+  }
+
+  /** As {@link #setOffsets(long[], long)} on the default stream. */
+  public void setOffsets(long... offsets) {
+    setOffsets(offsets, 0);
+  }
+
+  /**
+   * Sets where each tensor begins in the whole that its optimizer has a shard of, for stochastic rounding, from the
+   * next {@link Optimizer#step} on, stream-ordered. `offsets` has one number per tensor, in host memory: multiples of
+   * 32, 0..2^53, by which a shard draws the random bits that the same elements of the whole draw. They are not saved.
+   * Default: the number of elements in the tensors before it, each rounded up to a multiple of 32.
+   */
+  public void setOffsets(long[] offsets, long stream) {
+    final NativeOptimizer self = handle();
+    try (NativeNumbers offsetsArray = Numbers.of(offsets)) {
+      self.setOffsets(offsetsArray, stream);
+    }
+  }
+  // gen-api: end
 
   /** A copy of the hyper-parameters of a group. */
   public OptimizerOptions getOptions(int group) {
@@ -87,6 +237,12 @@ public final class Optimizer implements AutoCloseable {
   }
 
   // gen-api: overload
+  /** As {@link #setLr(int, double, long)} on the default stream. */
+  public void setLr(int group, double lr) {
+    setLr(group, lr, 0);
+  }
+  // gen-api: end
+
   /** Sets a group's learning rate, finite and at least 0, from the next step on. */
   public void setLr(int group, double lr, long stream) {
     handle().setLr(group, lr, stream);
@@ -94,6 +250,12 @@ public final class Optimizer implements AutoCloseable {
   }
 
   // gen-api: overload
+  /** As {@link #setDeviceLr(int, DeviceScalar, long)} on the default stream. */
+  public void setDeviceLr(int group, @Nullable DeviceScalar lr) {
+    setDeviceLr(group, lr, 0);
+  }
+  // gen-api: end
+
   /** Reads a group's learning rate from a float in device memory at every step; null returns to the host value. */
   public void setDeviceLr(int group, @Nullable DeviceScalar lr, long stream) {
     handle().setDeviceLr(group, DeviceScalar.floats(lr, "lr"), stream);
@@ -125,18 +287,36 @@ public final class Optimizer implements AutoCloseable {
   }
 
   // gen-api: overload
+  /** As {@link #stepsApplied(long)} on the default stream. */
+  public long stepsApplied() {
+    return stepsApplied(0);
+  }
+  // gen-api: end
+
   /** Steps applied so far. Blocks on a CUDA device. */
   public long stepsApplied(long stream) {
     return handle().stepsApplied(stream);
   }
 
   // gen-api: overload
+  /** As {@link #stepsSkipped(long)} on the default stream. */
+  public long stepsSkipped() {
+    return stepsSkipped(0);
+  }
+  // gen-api: end
+
   /** Steps skipped so far. Blocks on a CUDA device. */
   public long stepsSkipped(long stream) {
     return handle().stepsSkipped(stream);
   }
 
   // gen-api: overload
+  /** As {@link #unchanged(long)} on the default stream. */
+  public long unchanged() {
+    return unchanged(0);
+  }
+  // gen-api: end
+
   /**
    * Elements whose parameter an applied step left as it was, summed over the steps; 0 without the flag COUNT_UNCHANGED.
    * Blocks on a CUDA device.
@@ -146,6 +326,12 @@ public final class Optimizer implements AutoCloseable {
   }
 
   // gen-api: overload
+  /** As {@link #tensorSteps(long)} on the default stream. */
+  public long[] tensorSteps() {
+    return tensorSteps(0);
+  }
+  // gen-api: end
+
   /** Steps applied so far in which each tensor was present. Blocks on a CUDA device. */
   public long[] tensorSteps(long stream) {
     try (NativeNumbers numbers = handle().tensorSteps(stream)) {
@@ -154,6 +340,12 @@ public final class Optimizer implements AutoCloseable {
   }
 
   // gen-api: overload
+  /** As {@link #save(ByteBuffer, long)} on the default stream. */
+  public void save(ByteBuffer buffer) {
+    save(buffer, 0);
+  }
+  // gen-api: end
+
   /**
    * Writes the step counts and all state tensors to host memory: a direct buffer with saveSize() bytes remaining, whose
    * position stays. Blocks.
@@ -163,6 +355,12 @@ public final class Optimizer implements AutoCloseable {
   }
 
   // gen-api: overload
+  /** As {@link #load(ByteBuffer, long)} on the default stream. */
+  public void load(ByteBuffer buffer) {
+    load(buffer, 0);
+  }
+  // gen-api: end
+
   /**
    * Restores what save wrote, which a direct buffer has remaining, and nothing more; its position stays. It is converted
    * from the state format and the masters of the optimizer that wrote it. Blocks. Errors: InvalidArgumentException for

@@ -80,6 +80,12 @@ public final class TensorList implements AutoCloseable {
   }
 
   // gen-api: overload
+  /** As {@link #setPresent(boolean[], long)} on the default stream. */
+  public void setPresent(boolean... present) {
+    setPresent(present, 0);
+  }
+  // gen-api: end
+
   /**
    * Sets which tensors of a list of gradients take part from now on. An absent one counts as empty: it is neither read
    * nor written, and its parameter, state and step count stay as they are. Errors: BadStateException if the list was
@@ -107,6 +113,12 @@ public final class TensorList implements AutoCloseable {
   }
 
   // gen-api: overload
+  /** As {@link #diagnose(long)} on the default stream. */
+  public Diagnosis diagnose() {
+    return diagnose(0);
+  }
+  // gen-api: end
+
   /** Counts what is in every element of every tensor. Blocks. */
   public Diagnosis diagnose(long stream) {
     return new Diagnosis(handle().diagnose(stream));

@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads gradscaler.h with a C parser into what bindings/api.json holds. Part of scripts/gen-api.
+
+Declarations come from pycparser. Facts that C cannot express are tags in the comments of the header, such as
+@default{2000}; docs/dev/bindings.md lists them. A tag that is not in TAGS, or is misplaced, is an error. The rest of a
+comment is prose, which is copied and never interpreted.
+"""
+import re
+
+try:
+    import pycparser
+    from pycparser import c_ast
+    from pycparser.c_generator import CGenerator
+except ImportError:
+    pycparser = None
+
+# What each tag may describe.
+TAGS = {
+    "type": "enum", "flags_of": "enum", "name": "enumerator", "reserved": "enumerator",
+    "slots": "enumerator", "options": "enumerator",
+    "bool": "field function", "enum": "field function", "default": "field", "range": "field", "none": "field",
+    "jax": "field enumerator", "nullable": "function", "count": "function", "device": "function",
+}
+RANGE = re.compile(r"finite|>=? (?P<bound>-?[0-9.^]+)|(?P<integers>-?[0-9^]+\.\.[0-9^]+)"
+                   r"|[\[(](?P<low>[0-9.]+), (?P<high>[0-9.]+)[\])]")
+NUMBER = r"-?[0-9][0-9.]*(?:e-?[0-9]+)?"
+
+
+class HeaderError(Exception):
+    pass
+
+
+def fail(line, message):
+    raise HeaderError(f"gradscaler.h:{line}: {message}")
+
+
+class Comment:
+    """A /** ... */ block: its prose, in which a blank line parts paragraphs, its tags, and the line on which it ends."""
+
+    def __init__(self, text, first_line):
+        self.line, self.used = first_line + text.count("\n"), False
+        lines = (re.sub(r"^\s*\* ?", "", line).strip() for line in text[3:-2].splitlines())
+        self.tags = {}
+        prose = re.sub(r"@(\w+)(?:\{([^{}]*)\})?", self._take, "\n".join(lines))
+        paragraphs = (re.sub(r"\s+", " ", part).strip() for part in re.split(r"\n\s*\n", prose))
+        self.text = "\n\n".join(part for part in paragraphs if part)
+
+    def _take(self, tag):
+        name, value = tag.groups()
+        if name not in TAGS:
+            fail(self.line, f"@{name} is no tag; there are: {', '.join(sorted(TAGS))}")
+        self.tags.setdefault(name, []).append(value and re.sub(r"\s+", " ", value))
+        return ""
+
+    def tags_of(self, kind):
+        """{tag: [values]}; fails for one that does not describe such a declaration."""
+        self.used = True
+        for name in self.tags:
+            if kind not in TAGS[name].split():
+                fail(self.line, f"@{name} does not describe a {kind}")
+        return self.tags
+
+
+NO_COMMENT = Comment("/***/", 0)
+
+
+def without_comments(text):
+    """The code, with as many lines, and the comments by the line after each."""
+    comments = {}
+
+    def blank(found):
+        if found[0].startswith("/**"):
+            comment = Comment(found[0], text.count("\n", 0, found.start()) + 1)
+            comments[comment.line + 1] = comment
+        return re.sub(r"[^\n]", " ", found[0])
+
+    return re.sub(r"/\*.*?\*/", blank, text, flags=re.S), comments
+
+
+def without_directives(code):
+    """The code as C sees it that defines GSC_STATIC, with as many lines, and the macros {name: (value, line)}."""
+    defined, macros, active, lines = {"GSC_STATIC"}, {}, [], []
+    for number, line in enumerate(re.sub(r"\\\n", "\f", code).split("\n")):
+        directive = re.match(r"\s*#\s*(\w+)\s*(.*)", line.replace("\f", " "), re.S)
+        if not directive:
+            lines.append(line if all(active) else "")
+            continue
+        lines.append("\n" * line.count("\f"))
+        word, rest = directive[1], directive[2].strip()
+        if word in ("if", "ifdef", "ifndef", "elif"):
+            name = re.fullmatch(r"(?:defined\()?(\w+)\)?", rest)
+            if not name:
+                fail(number + 1, f"the condition `{rest}` is more than one name")
+            holds = (name[1] in defined) != (word == "ifndef")
+            if word == "elif":
+                active[-1] = not any_taken and holds
+            else:
+                active.append(holds)
+            any_taken = holds or word == "elif" and any_taken
+        elif word == "else":
+            active[-1] = not any_taken
+        elif word == "endif":
+            active.pop()
+        elif word == "define" and all(active):
+            name, parameters, value = re.match(r"(\w+)(\([^)]*\))?\s*(.*)", rest, re.S).groups()
+            defined.add(name)
+            if value and not parameters:
+                macros[name] = value.strip()
+    return re.sub(r"\bGSC_API\b", "", "\n".join(lines)), macros
+
+
+def type_text(node):
+    """A type as C writes it, such as "const gsc_tensor *"; the elements of an array come apart."""
+    text = CGenerator()._generate_type(node, emit_declname=False).strip()
+    return re.sub(r"\s+", " ", text).replace("* const", "*const")
+
+
+def parameters_of(function):
+    found = []
+    for parameter in function.args.params if function.args else []:
+        if not (isinstance(parameter, c_ast.Typename) and type_text(parameter.type) == "void"):
+            found.append({"name": parameter.name, "type": type_text(parameter.type)})
+    return found
+
+
+class Header:
+    def __init__(self, text):
+        if pycparser is None:
+            raise HeaderError("gradscaler.h cannot be read without the Python package pycparser; "
+                              "`scripts/setup tests` installs it")
+        code, self.comments = without_comments(text)
+        code, self.macros = without_directives(code)
+        known = "".join(f"typedef int {name};" for name in
+                        ("uint8_t", "int32_t", "uint32_t", "int64_t", "uint64_t"))
+        # Macros that are values, and the initializers of structs, are read as C, too.
+        self.initializers = {name: value for name, value in self.macros.items() if name.endswith("_INIT")}
+        extra = "".join(f"\n{name.removesuffix('_INIT').lower()} {name} = {value};"
+                        for name, value in self.initializers.items())
+        self.tree = pycparser.CParser().parse(known + code + extra, "gradscaler.h")
+        self.api = {"version": ".".join(self.macros[f"GSC_VERSION_{part}"] for part in ("MAJOR", "MINOR", "PATCH")),
+                    "constants": self.constants(), "enums": [], "handles": [], "callbacks": [], "structs": [],
+                    "functions": []}
+        for node in self.tree.ext:
+            self.declaration(node)
+        self.check()
+
+    def comment(self, line, kind):
+        comment = self.comments.get(line, NO_COMMENT)
+        return comment.text, dict(comment.tags_of(kind))
+
+    def constants(self):
+        """Macros that are whole numbers."""
+        found = []
+        for name, value in self.macros.items():
+            number = re.fullmatch(r"\(?(-?(?:0x[0-9a-fA-F]+|[0-9]+))(u?)\)?", value)
+            if number:
+                found.append({"name": name, "value": number[1], "unsigned": bool(number[2])})
+        return found
+
+    def declaration(self, node):
+        line = node.coord.line
+        if isinstance(node, c_ast.Typedef):
+            kind = node.type.type if isinstance(node.type, (c_ast.TypeDecl, c_ast.PtrDecl)) else None
+            if isinstance(kind, c_ast.Struct):
+                self.struct(kind)
+            elif isinstance(kind, c_ast.FuncDecl):
+                text, _ = self.comment(line, "callback")
+                self.api["callbacks"].append({"name": node.name, "text": text, "result": type_text(kind.type),
+                                              "parameters": parameters_of(kind)})
+            else:
+                self.comment(line, "typedef")
+        elif isinstance(node, c_ast.Decl) and isinstance(node.type, c_ast.Enum):
+            self.enum(node.type)
+        elif isinstance(node, c_ast.Decl) and isinstance(node.type, c_ast.Struct):
+            self.struct(node.type)
+        elif isinstance(node, c_ast.Decl) and isinstance(node.type, c_ast.FuncDecl):
+            self.function(node)
+        elif not (isinstance(node, c_ast.Decl) and node.name in self.initializers):
+            fail(line, "a declaration that gen-api does not know")
+
+    def enum(self, node):
+        text, tags = self.comment(node.coord.line, "enum")
+        items = []
+        for item in node.values.enumerators:
+            prose, own = self.comment(item.coord.line, "enumerator")
+            items.append({"name": item.name, "value": int(CGenerator().visit(item.value), 0), "text": prose,
+                          **self.enumerator_facts(item, own)})
+        enum = {"text": text, "items": items}
+        if "type" in tags:
+            enum["type"], enum["prefix"] = tags["type"][0].split()
+        elif "flags_of" in tags:
+            enum["flags_of"], enum["prefix"] = tags["flags_of"][0].split()
+        else:
+            fail(node.coord.line, "an enumeration has @type{Name PREFIX_} or @flags_of{struct PREFIX_}")
+        for item in items:
+            if not item["name"].startswith(enum["prefix"]) and item["value"] != 0:
+                fail(node.coord.line, f"{item['name']} does not start with {enum['prefix']}")
+        self.api["enums"].append(enum)
+
+    def enumerator_facts(self, item, tags):
+        facts = {}
+        if "name" in tags:
+            facts["class"] = tags["name"][0]
+        if "reserved" in tags:
+            facts["reserved"] = True
+        if "jax" in tags:
+            facts["jax"] = True
+        if "slots" in tags:
+            facts["slots"] = [self.slot(item, text) for text in tags["slots"][0].split(";")]
+            # A comma inside of a range does not part options.
+            facts["options"] = dict(self.option(item, text)
+                                    for text in re.split(r",(?![^(\[]*[)\]])", tags["options"][0]))
+        return facts
+
+    def slot(self, item, text):
+        """`name: holds`, with ` if <option or flag>`, and `, <holds> if <flag>` for what it holds then."""
+        found = re.fullmatch(r"\s*(\w+): (\w+)(?:, (\w+) if (\w+))?(?: if (\w+))?\s*", text)
+        if not found:
+            fail(item.coord.line, f"{item.name}: cannot read the slot `{text.strip()}`")
+        name, holds, other, other_if, if_ = found.groups()
+        slot = {"name": name, "holds": holds}
+        if other:
+            slot["instead"] = {"holds": other, "if": other_if}
+        if if_:
+            slot["if"] = if_
+        return slot
+
+    def option(self, item, text):
+        """`name default`, with ` in <range>` where the kind narrows it; `name` alone is a flag."""
+        found = re.fullmatch(rf"\s*(\w+)(?: ({NUMBER})(?: in (.*?))?)?\s*", text)
+        if not found or found[3] and not RANGE.fullmatch(found[3]):
+            fail(item.coord.line, f"{item.name}: cannot read the option `{text.strip()}`")
+        name, default, narrowed = found.groups()
+        return name, {} if default is None else {"default": default, **({"range": narrowed} if narrowed else {})}
+
+    def struct(self, node):
+        if node.decls is None:
+            if node.coord and (text := self.comments.get(node.coord.line)):
+                text.used = True
+            if node.name not in self.api["handles"]:
+                self.api["handles"].append(node.name)
+            return
+        text, _ = self.comment(node.coord.line, "struct")
+        fields = []
+        for field in node.decls:
+            prose, tags = self.comment(field.coord.line, "field")
+            array = field.type if isinstance(field.type, c_ast.ArrayDecl) else None
+            found = {"name": field.name, "type": type_text(array.type if array else field.type), "text": prose}
+            if array:
+                found["elements"] = int(array.dim.value)
+            for tag in ("enum", "default", "range", "none"):
+                if tag in tags:
+                    found[tag] = tags[tag][0]
+            for tag in ("bool", "jax"):
+                if tag in tags:
+                    found[tag] = True
+            if "range" in found and not RANGE.fullmatch(found["range"]):
+                fail(field.coord.line, f"cannot read the range `{found['range']}`")
+            fields.append(found)
+        self.api["structs"].append({"name": node.name, "text": text, "fields": fields})
+
+    def function(self, node):
+        text, tags = self.comment(node.coord.line, "function")
+        parameters = parameters_of(node.type)
+        by_name = {parameter["name"]: parameter for parameter in parameters}
+
+        def of(tag, name):
+            if name not in by_name:
+                fail(node.coord.line, f"@{tag} names {name}, which {node.name} does not take")
+            return by_name[name]
+
+        for tag in ("nullable", "device", "bool"):
+            for value in tags.get(tag, []):
+                for name in (value or "").split():
+                    of(tag, name)[tag] = True
+        for tag in ("enum", "count"):
+            for value in tags.get(tag, []):
+                name, fact = value.split()
+                of(tag, name)[tag] = fact
+                if tag == "count":
+                    of(tag, fact)
+        self.api["functions"].append({"name": node.name, "text": text, "result": type_text(node.type.type),
+                                      "parameters": parameters})
+
+    def check(self):
+        """What a parser of C does not see."""
+        api = self.api
+        handles = {struct["name"] for struct in api["structs"]}
+        api["handles"] = [name for name in api["handles"] if name not in handles]
+        enums = {enum["type"] for enum in api["enums"] if "type" in enum}
+        constants = {item["name"] for enum in api["enums"] for item in enum["items"]}
+        for comment in self.comments.values():
+            if not comment.used and comment.tags:
+                fail(comment.line, "the tags of this comment describe nothing")
+        for struct in api["structs"]:
+            for field in struct["fields"]:
+                where = f"{struct['name']}.{field['name']}"
+                if field.get("enum", "DType") not in enums:
+                    raise HeaderError(f"{where}: there is no enumeration {field['enum']}")
+                if "enum" in field and field.get("default", "GSC_OK") not in constants:
+                    raise HeaderError(f"{where}: {field['default']} is no constant")
+        for function in api["functions"]:
+            for parameter in function["parameters"]:
+                if re.fullmatch(r"(?:const )?(gsc_(?!status$|stream$|\w+_fn$)\w+)", parameter["type"]):
+                    raise HeaderError(f"{function['name']}: {parameter['name']} is passed by value, which not every "
+                                      "language can do")
+                if parameter.get("enum", "DType") not in enums:
+                    raise HeaderError(f"{function['name']}: there is no enumeration {parameter['enum']}")
+        self.check_optimizers(constants)
+        self.check_initializers()
+
+    def check_optimizers(self, constants):
+        fields = {field["name"]: field for struct in self.api["structs"] if struct["name"] == "gsc_optimizer_options"
+                  for field in struct["fields"]}
+        kinds = next(enum for enum in self.api["enums"] if enum.get("type") == "OptimizerKind")
+        for kind in kinds["items"]:
+            for key in ("class", "slots", "options"):
+                if key not in kind:
+                    raise HeaderError(f"{kind['name']} lacks @{ {'class': 'name'}.get(key, key)}")
+            for name, option in kind["options"].items():
+                if option and "range" not in fields.get(name, {}):
+                    raise HeaderError(f"{kind['name']}: {name} is no option with a range")
+                if not option and f"GSC_OPTIMIZER_{name.upper()}" not in constants:
+                    raise HeaderError(f"{kind['name']}: there is no flag {name}")
+
+    def check_initializers(self):
+        """The values of the _INIT macros are the fields' defaults."""
+        structs = {struct["name"]: struct["fields"] for struct in self.api["structs"]}
+        for node in self.tree.ext:
+            if not isinstance(node, c_ast.Decl) or node.name not in self.initializers:
+                continue
+            fields = structs[node.type.type.names[0]]
+            values = node.init.exprs
+            if len(values) != len(fields):
+                raise HeaderError(f"{node.name} has {len(values)} values, the struct {len(fields)} fields")
+            for field, value in zip(fields, values, strict=True):
+                if field["name"] == "struct_size":
+                    continue
+                text = CGenerator().visit(value)
+                wanted = field.get("default", "0")
+                same = text == wanted or re.match(NUMBER, text) and re.match(NUMBER, wanted) \
+                    and float(text.rstrip("f")) == float(wanted)
+                if not same:
+                    raise HeaderError(f"{node.name} sets {field['name']} to {text}, but its @default is {wanted}")
+
+
+def read(text):
+    """The content of api.json."""
+    return Header(text).api
