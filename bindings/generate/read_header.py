@@ -5,8 +5,13 @@ Declarations come from pycparser. Facts that C cannot express are tags in the co
 @default{2000}; docs/dev/bindings.md lists them. A tag that is not in TAGS, or is misplaced, is an error. The rest of a
 comment is prose, which is copied and never interpreted.
 """
+import pathlib
 import re
+import sys
 
+# Where scripts/setup puts pycparser, for an interpreter that does not look there.
+TOOLS = pathlib.Path(__file__).resolve().parents[2] / "build/tools"
+sys.path += ["/usr/lib/python3/dist-packages", *map(str, TOOLS.glob("lib/python*/site-packages"))]
 try:
     import pycparser
     from pycparser import c_ast

@@ -22,12 +22,12 @@ const gsc_optimizer_options &Optimizer::options(int32_t group) const {
 
 /// A group runs in the same pass as the others, so its formula and flags must be theirs.
 void Optimizer::validate_group(const gsc_optimizer_options &options) const {
-  validate(options);
   const gsc_optimizer_options &first = options_[0];
   if (options.kind != first.kind) {
     refuse(kOptions.field("kind"), "is %s, but the optimizer is %s", require_kind(options.kind).name,
            require_kind(first.kind).name);
   }
+  validate(options);
   if (options.flags != first.flags) {
     refuse(kOptions.field("flags"), "is 0x%x, but the optimizer's is 0x%x", options.flags, first.flags);
   }

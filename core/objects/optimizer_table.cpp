@@ -9,6 +9,7 @@
 
 #include "core/base/decimal.h"
 #include "core/base/error.h"
+#include "core/objects/require_range.h"
 #include "core/rules/optim/kinds.h"
 
 namespace gsc {
@@ -29,8 +30,8 @@ void require_fp32(const Argument &name, double value) {
 }
 
 template <typename T>
-void require_in(const Range &range, const Argument &name, T value) {
-  if (!range.contains(static_cast<double>(value))) refuse_value(name, value, range.text());
+void require_number(const Range &range, const Argument &name, T value) {
+  require_in(range, name, value);
   if constexpr (std::is_same_v<T, double>) require_fp32(name, value);
 }
 
@@ -45,7 +46,7 @@ void require_option(const Kind &kind, Option option, const Argument &name, T val
     if (value == T{0}) return;
     refuse(name, "is %s, but %s does not use it: it must be 0", Decimal(static_cast<double>(value)).c_str(), kind.name);
   }
-  require_in(used != nullptr && used->range != nullptr ? *used->range : common, name, value);
+  require_number(used != nullptr && used->range != nullptr ? *used->range : common, name, value);
 }
 
 /// Steps in which a mean that decays by `beta` loses half.
@@ -54,7 +55,7 @@ double half_life(double beta) { return std::log(0.5) / std::log(beta); }
 }  // namespace
 
 void require_at_least_zero(const Argument &name, double value) {
-  require_in(Range::at_least(0.0, "finite and >= 0"), name, value);
+  require_number(Range::at_least(0.0, "finite and >= 0"), name, value);
 }
 
 const Kind &require_kind(int32_t kind, const Argument &name) {

@@ -7,6 +7,7 @@
 
 #include "core/base/decimal.h"
 #include "core/base/error.h"
+#include "core/objects/require_range.h"
 #include "core/rules/option_ranges.h"
 
 namespace gsc {
@@ -16,20 +17,15 @@ constexpr uint32_t kAllFlags =
     GSC_SCALER_GROW_ON_EQUAL | GSC_SCALER_NO_FINITE_GUARD | GSC_SCALER_FLOOR_EXCLUSIVE | GSC_SCALER_FP32_PRODUCTS;
 
 /// A range for each option that has one.
-struct Ranges {
+struct ScalerRanges {
 #define GSC_MEMBER(field, range) Range field = range;
   GSC_SCALER_RANGES(GSC_MEMBER)
 #undef GSC_MEMBER
 };
-constexpr Ranges kRanges;
+constexpr ScalerRanges kScalerRanges;
 
 void require_one_of(const Argument &name, int32_t value, int32_t last, const char *rule) {
   if (value < 0 || value > last) refuse_value(name, value, rule);
-}
-
-template <typename T>
-void require_in(const Range &range, const Argument &name, T value) {
-  if (!range.contains(static_cast<double>(value))) refuse_value(name, value, range.text());
 }
 
 }  // namespace
@@ -113,11 +109,11 @@ gsc_scaler_options preset_scaler_options(int32_t preset) {
   }
 }
 
-void validate_growth_factor(double value, const Argument &name) { require_in(kRanges.growth_factor, name, value); }
+void validate_growth_factor(double value, const Argument &name) { require_in(kScalerRanges.growth_factor, name, value); }
 
-void validate_backoff_factor(double value, const Argument &name) { require_in(kRanges.backoff_factor, name, value); }
+void validate_backoff_factor(double value, const Argument &name) { require_in(kScalerRanges.backoff_factor, name, value); }
 
-void validate_growth_interval(int32_t value, const Argument &name) { require_in(kRanges.growth_interval, name, value); }
+void validate_growth_interval(int32_t value, const Argument &name) { require_in(kScalerRanges.growth_interval, name, value); }
 
 void validate_factors(const gsc_scaler_options &o, const Argument &of) {
   validate_growth_interval(o.growth_interval, of.field("growth_interval"));
@@ -133,7 +129,7 @@ void validate_factors(const gsc_scaler_options &o, const Argument &of) {
 
 void validate(const gsc_scaler_options &o) {
   if ((o.flags & ~kAllFlags) != 0) refuse(kOptions.field("flags"), "has unknown bits: 0x%x", o.flags);
-#define GSC_REQUIRE(field_, range) require_in(kRanges.field_, kOptions.field(#field_), o.field_);
+#define GSC_REQUIRE(field_, range) require_in(kScalerRanges.field_, kOptions.field(#field_), o.field_);
   GSC_SCALER_RANGES(GSC_REQUIRE)
 #undef GSC_REQUIRE
   if (o.max_scale > 0.0F && o.min_scale > o.max_scale) {

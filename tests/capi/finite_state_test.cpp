@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/support/kinds.h"
 #include "tests/support/repetition.h"
 #include "tests/support/state_slots.h"
 
@@ -190,7 +191,7 @@ TEST_P(FiniteState, ATinyGradientLeavesTheOtherWeightsAlone) {
           gsc_optimizer_options options = optimizer_options(kind);
           options.lr = lr;
           options.weight_decay = 0.0;
-          if (kind == GSC_NOVOGRAD) options.eps = 0.0;
+          if (has_number_slot(kind)) options.eps = 0.0;
           first[7] = tiny;
           for (const Weights &w : kWeights) {
             const std::vector<double> weights =

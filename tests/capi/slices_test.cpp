@@ -117,7 +117,7 @@ TEST_P(Slices, SameBitsForAnyBudget) {
     });
     // Chunks of 16384 elements and of small tensors, once in the check and once in each sweep.
     const int32_t kind = GetParam().kind;
-    const int sweeps = kind == GSC_LAMB || kind == GSC_LARS || kind == GSC_NOVOGRAD ? 2 : 1;
+    const int sweeps = has_norms(kind) ? 2 : 1;
     if (budget == 1) {
       EXPECT_EQ(most, 13 * (1 + sweeps));
     } else if (budget == INT64_MAX) {

@@ -230,6 +230,11 @@ def numbers_of(o, name):
     return 2 if name == "average" else 1 if (o.kind, name) == (NOVOGRAD, "exp_avg_sq") else 0
 
 
+def has_number(o):
+    """Whether the kind keeps one number per tensor, whose last bits are the library's."""
+    return o.kind == NOVOGRAD
+
+
 SQUARES = ("exp_avg_sq", "max_exp_avg_sq", "sum", "square_avg", "acc_delta", "exp_inf", "exp_avg_var")
 
 

@@ -6,6 +6,8 @@ library works on, and `model`. random_programs.py has the calls.
 """
 import ctypes
 import math
+import pathlib
+import sys
 import types
 from ctypes import byref
 
@@ -13,6 +15,14 @@ import codes
 import numpy as np
 import oracle
 from oracle import FP64, STORED
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bindings/generate"))
+import api  # noqa: E402
+
+API = api.load(ROOT)
+KINDS = dict(enumerate(API.kinds))
+FLAGS = {field.name: 1 << i for i, field in enumerate(API.type("gsc_optimizer_options").flags)}
 
 OK, INVALID, BAD_STATE, SCALE_FLOOR = 0, 1, 2, 7
 # A column is summed over 16 rows in fp32; what follows is fp64.
@@ -213,48 +223,32 @@ class World:
         self.policy = oracle.Policy(self.options)
 
     def hyper(self, options, kind, flags=None, momenta=(0.0, 0.9, 0.5), decays=(0.0, 0.0, 0.5, 0.99)):
-        pick, o = self.pick, options
+        """Random values of the options that the kind uses."""
+        pick, o, table = self.pick, options, KINDS[kind]
         self.must("optimizer_options_init", byref(o), o.struct_size, kind)
-        if self.chance(0.7):
-            o.lr = pick([0.0, 1e-3, 0.1, 1.0, 0.3])
-            o.beta1, o.beta2 = pick([0.0, 0.9, 0.3, 0.5, 0.95]), pick([0.0, 0.999, 0.99, 0.7, 0.9999])
-            o.eps = pick([0.0, 1e-8, 1e-6, 1e-3])
-            o.weight_decay = pick([0.0, 0.01, 0.1, 1.0])
+        common = {"lr": [0.0, 1e-3, 0.1, 1.0, 0.3], "beta1": [0.0, 0.9, 0.3, 0.5, 0.95],
+                  "beta2": [0.0, 0.999, 0.99, 0.7, 0.9999], "eps": [0.0, 1e-8, 1e-6, 1e-3],
+                  "weight_decay": [0.0, 0.01, 0.1, 1.0]} if self.chance(0.7) else {}
+        choices = common | {
+            "momentum": momenta, "dampening": [0.0, 0.1, 0.5], "weight_step_power": [0.0, 1.0, 2.0],
+            "weight_lr_power": [0.0, 1.0, 2.0], "warmup_steps": [0, 1, 5], "beta3_warmup": [0, 5, 100],
+            "eps_root": [0.0, 1e-12, 1e-3], "momentum_decay": [0.0, 4e-3, 1.0], "trust_coefficient": [0.0, 1e-3, 1.0],
+            "lr_decay": [0.0, 0.1], "initial_accumulator_value": [0.0, 0.1, 1.0]}
+        for name, option in table.options.items():
+            values = choices.get(name, [])
+            # A range that leaves out its ends.
+            values = [value for value in values if value or not option.get("range", "").startswith("(")]
+            if values and (name != "eps_root" or self.chance(0.5)):
+                setattr(o, name, pick(values))
         o.ema_decay = pick(decays)
-        schedule_free = kind in (oracle.ADAMW_SCHEDULE_FREE, oracle.SGD_SCHEDULE_FREE)
-        if kind in (oracle.SGD, oracle.RMSPROP, oracle.LARS):
-            o.momentum = pick(momenta)
-        elif kind == oracle.SGD_SCHEDULE_FREE:
-            o.momentum = pick([0.9, 0.5])
-        if kind in (oracle.SGD, oracle.NOVOGRAD):
-            o.dampening = pick([0.0, 0.1, 0.5])
-        if schedule_free:
-            o.beta1 = o.beta1 or 0.5
-            o.weight_step_power, o.weight_lr_power = pick([0.0, 1.0, 2.0]), pick([0.0, 1.0, 2.0])
-        if schedule_free or kind == oracle.ADEMAMIX:
-            o.warmup_steps, o.beta3_warmup = pick([0, 1, 5]), 0 if schedule_free else pick([0, 5, 100])
-        if kind in (oracle.RMSPROP, oracle.ADABELIEF) and self.chance(0.5):
-            o.eps_root = pick([0.0, 1e-12, 1e-3])
-        if kind == oracle.NADAM:
-            o.momentum_decay = pick([0.0, 4e-3, 1.0])
-        if kind == oracle.LARS:
-            o.trust_coefficient = pick([0.0, 1e-3, 1.0])
-        if kind == oracle.ADAGRAD:
-            o.lr_decay, o.initial_accumulator_value = pick([0.0, 0.1]), pick([0.0, 0.1, 1.0])
         if flags is not None:
             o.flags = flags
         else:
             o.flags = (oracle.MAXIMIZE if self.chance(0.2) else 0) | pick(
                 [0, 0, 0, oracle.ZERO_GRADS, oracle.WRITE_GRADS])
-            if kind in (oracle.ADAM, oracle.ADAMW) and self.chance(0.3):
-                o.flags |= oracle.AMSGRAD
-            if o.momentum and kind in (oracle.SGD, oracle.LARS) and self.chance(0.4):
-                o.flags |= oracle.NESTEROV
-            decoupled = (oracle.NADAM, oracle.RADAM, oracle.ADABELIEF, oracle.NOVOGRAD)
-            for flag, kinds in ((oracle.CENTERED, (oracle.RMSPROP,)), (oracle.DECOUPLED, decoupled),
-                                (oracle.BIAS_CORRECTION, (oracle.NOVOGRAD,)), (oracle.EMA_WARMUP, oracle.KINDS),
-                                (oracle.COUNT_UNCHANGED, oracle.KINDS)):
-                o.flags |= flag if kind in kinds and self.chance(0.4) else 0
+            for name in (*table.flags, "ema_warmup", "count_unchanged"):
+                if self.chance(0.4) and (name != "nesterov" or o.momentum):
+                    o.flags |= FLAGS[name]
         if o.flags & oracle.NESTEROV:
             o.dampening = 0.0
 
@@ -373,7 +367,7 @@ class World:
             oracle.widen(o.params.model[i], dtype)
         state = [s.get(i).copy() for s in slots]
         rate = self.rate(o, o.group_of[i])
-        if group.kind == oracle.NOVOGRAD and n:
+        if oracle.has_number(group) and n:
             wanted = oracle.novograd_number(group, o.t[i], g.astype(p.dtype), state[1][0])
             state[1] = self.near_number(slots[1].arrays[i], wanted)
         draws = codes.draw(o.offsets[i], n, o.applied, 0, group.seed)

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/kinds.h"
 #include "tests/support/oracle.h"
 
 namespace gsc_test {
@@ -20,10 +21,7 @@ namespace gsc_test {
 inline bool is_schedule_free(int32_t kind) { return kind == GSC_ADAMW_SCHEDULE_FREE || kind == GSC_SGD_SCHEDULE_FREE; }
 inline bool has_norms(int32_t kind) { return kind == GSC_LAMB || kind == GSC_LARS || kind == GSC_NOVOGRAD; }
 /// Numbers per tensor of a slot; 0 for one number per element.
-inline int64_t numbers_of(int32_t kind, int32_t slot) {
-  if (kind == GSC_NOVOGRAD && slot == 1) return 1;
-  return (kind == GSC_ADAMW_SCHEDULE_FREE && slot == 2) || (kind == GSC_SGD_SCHEDULE_FREE && slot == 1) ? 2 : 0;
-}
+inline int64_t numbers_of(int32_t kind, int32_t slot) { return gsc::numbers_of(kind_of(kind).slots[slot].holds); }
 
 // The build keeps the compiler from fusing what is not written as fma.
 inline float page_fma(float a, float b, float c) { return fmaf_rounded_once(a, b, c); }
