@@ -317,9 +317,9 @@ def test_torch_state_that_does_not_fit_is_refused(torch):
 
 
 def test_state_that_is_out_of_reach_says_what_helps():
-    from gradscaler import checkpoint
+    from gradscaler.array_factories import NumpyArrays, StandardArrays
     tensor = gs.Tensor(4096, 3, "float32", "cuda:0", shape=(3,))
-    for make in (checkpoint._Plain(), checkpoint._Numpy()):
-        for call in (lambda: make.empty(tensor), lambda: make.sent(np.zeros(3), "cuda:0")):  # noqa: B023
+    for make in (StandardArrays(), NumpyArrays()):
+        for call in (lambda: make.empty(tensor), lambda: make.on_device(np.zeros(3), "cuda:0")):  # noqa: B023
             with refused("the state is on cuda:0; import cupy or torch first, which copies it", ValueError):
                 call()

@@ -18,9 +18,9 @@ import numpy as np  # type: ignore[import-not-found, unused-ignore]
 from .._native import integer, native, real
 from ..build import PACKAGE
 from ..errors import InvalidArgumentError
-from ..formats import GROUPED, groups_of, groups_shape
+from ..state_formats import GROUPED, groups_of, groups_shape
+from ._jax_imports import jax, jnp
 from ._shards import alike, per_shard
-from ._untyped import jax, jnp
 
 NAMES = ("gradscaler_unscale_check", "gradscaler_update_scale", "gradscaler_step", "gradscaler_convert")
 
@@ -39,7 +39,7 @@ _NUMBERS = ("beta1", "beta2", "beta3", "eps", "eps_root", "weight_decay", "momen
 Options = tuple[tuple[str, Any], ...]
 
 
-def word(name: str, value: Any, dtype: Any = jnp.float32) -> Any:
+def scalar(name: str, value: Any, dtype: Any = jnp.float32) -> Any:
     """A single number, traced or not; InvalidArgumentError naming the argument for an array of several, which would be
     broadcast: some elements would be stepped on, and others not."""
     if callable(value):
@@ -63,7 +63,7 @@ def unscale_check(arrays: Sequence[Any], inv_scale: Any) -> tuple[list[Any], Any
     unscaled: list[Any] = [None] * len(arrays)
     any_found = jnp.float32(0.0)
     for leaves in alike((array,) for array in arrays):
-        found, *results = _unscale_check(len(leaves))(word("inv_scale", inv_scale), jnp.float32(0.0),
+        found, *results = _unscale_check(len(leaves))(scalar("inv_scale", inv_scale), jnp.float32(0.0),
                                                       *(arrays[i] for i in leaves))
         any_found = jnp.maximum(any_found, found)
         for i, result in zip(leaves, results, strict=True):
@@ -85,10 +85,10 @@ def _unscale_check(count: int) -> Any:
 
 def update_scale(scale: Any, growth_tracker: Any, found_inf: Any, growth_factor: float, backoff_factor: float,
                  growth_interval: int) -> tuple[Any, Any]:
-    scale, growth_tracker = word("scale", scale), word("growth_tracker", growth_tracker, jnp.int32)
+    scale, growth_tracker = scalar("scale", scale), scalar("growth_tracker", growth_tracker, jnp.int32)
     call = jax.ffi.ffi_call("gradscaler_update_scale", [scale, growth_tracker], vmap_method="sequential",
                             input_output_aliases={0: 0, 1: 1})
-    after = call(scale, growth_tracker, word("found_inf", found_inf),
+    after = call(scale, growth_tracker, scalar("found_inf", found_inf),
                  growth_factor=np.float64(fixed("growth_factor", growth_factor)),
                  backoff_factor=np.float64(fixed("backoff_factor", backoff_factor)),
                  growth_interval=np.int32(integer("growth_interval", growth_interval, -(1 << 31), (1 << 31) - 1)))
@@ -118,7 +118,8 @@ def step(kind: str, grads: Sequence[Any], params: Sequence[Any], slots: Sequence
     exact for longer than bias corrections differ from 1. `options` are those of gsc_optimizer_options, numbers of
     Python.
     """
-    words = (word("lr", lr), word("inv_scale", inv_scale), word("found_inf", found_inf), word("the step count", steps))
+    words = (scalar("lr", lr), scalar("inv_scale", inv_scale), scalar("found_inf", found_inf),
+             scalar("the step count", steps))
     columns = [grads, params, *slots, *scales]
     written: list[list[Any]] = [[None] * len(grads) for _ in columns[1:]]
     if form is not None:

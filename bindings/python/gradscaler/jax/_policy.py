@@ -16,7 +16,7 @@ import numpy as np  # type: ignore[import-not-found, unused-ignore]
 
 from .._native import native
 from . import _handlers
-from ._untyped import jax, jnp
+from ._jax_imports import jax, jnp
 
 #: The arguments of a scaler that :func:`update` applies. All others are refused, those that a later header adds too,
 #: until the formula here has them; test_jax_scale.py replays every option of the library.

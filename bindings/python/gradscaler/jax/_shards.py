@@ -13,8 +13,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ..formats import GROUP, groups_axis
-from ._untyped import custom_partitioning, jax, jnp
+from ..state_formats import GROUP, groups_axis
+from ._jax_imports import custom_partitioning, jax, jnp
 
 #: For each operand or result the number of the leaf whose shape and shards it has; None for a word. ~number is an array
 #: of :func:`groups_shape` of that leaf, such as its scales.
