@@ -36,7 +36,7 @@ def trained(kind="AdamW", steps=3, **more):
 
 
 def continues(state, load, kind="AdamW"):
-    """Whether a second optimizer, of parameters in another order, goes on from `state` as the first one does."""
+    """Returns whether a second optimizer, of parameters in another order, goes on from `state` as the first does."""
     first, params, grads = trained(kind)
     copies = {name: params[name].copy() for name in reversed(params)}
     other = {name: grads[name] for name in sorted(grads)}

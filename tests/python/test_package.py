@@ -178,7 +178,7 @@ MODULES = [pytest.param(name, needs, id=name) for name, needs in (
 
 
 def public(name, needs):
-    """What users find in a module: its functions and classes, and their methods and properties, by name."""
+    """The things that users find in a module: its functions and classes, and their methods and properties, by name."""
     if needs:
         library(needs)
     module = importlib.import_module(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gradscaler.torch says, and does, where users of PyTorch go wrong: each message names the cause and the cure."""
+"""Messages of gradscaler.torch, and its actions, where users of PyTorch go wrong: each names the cause and the cure."""
 
 import copy
 import inspect

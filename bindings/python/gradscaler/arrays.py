@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How arrays of other libraries become tensors here, without copying. docs/python.md has the table of what is accepted.
+"""Makes tensors of the arrays of other libraries, without copying. docs/python.md has the table of what is accepted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Arrays = Iterable[ArrayLike] | Mapping[str, ArrayLike]
 
 
 def is_array(value: object) -> bool:
-    """Whether `value` is one array, not a collection of arrays."""
+    """Returns whether `value` is one array, not a collection of arrays."""
     if isinstance(value, Tensor) or is_raw_pointer(value):
         return True
     if isinstance(value, (list, tuple, dict, str)):
@@ -36,7 +36,7 @@ def is_array(value: object) -> bool:
 
 
 def is_leaf_array(value: object) -> bool:
-    """Whether `value` is not to be iterated over: an array, or what pandas has, whose items are copies."""
+    """Returns whether `value` is not to be iterated over: an array, or one of pandas, whose items are copies."""
     return is_array(value) or hasattr(value, "to_numpy")
 
 

@@ -18,7 +18,7 @@ from .messages import named_errors
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """What a device is."""
+    """The properties of a device."""
 
     #: ``"cpu"`` or ``"cuda:<n>"``.
     device: str
@@ -33,7 +33,7 @@ class DeviceInfo:
 
 
 class TorchDevice(Protocol):
-    """What is used of a ``torch.device``."""
+    """The attributes of a ``torch.device`` that are used."""
 
     @property
     def type(self) -> str: ...
@@ -47,7 +47,7 @@ DEVICES = ("cpu", "cuda")
 
 
 def _cure(device: str) -> str:
-    """What to do if a GPU cannot be used because of how the library was built."""
+    """The advice, at the end of a message, if the library was built without support for a GPU."""
     if device == "cpu" or "CUDA: none" not in native.build_info():
         return ""
     return ("; `pip install .` where nvcc is found makes a package with CUDA, and until then use torch.optim or arrays"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the library sees of an array: address, dtype, shape, order and device, and who holds the memory.
+"""The description of an array for the library: address, dtype, shape, order and device, and who holds the memory.
 
-How arrays of other libraries become this is in :mod:`.array_protocols` and :mod:`.torch_memory`; what users call is in
-:mod:`.arrays`.
+:mod:`.array_protocols` and :mod:`.torch_memory` make it of arrays of other libraries; :mod:`.arrays` has what users
+call.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def is_c_order(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def same_order(a: Tensor, b: Tensor) -> bool:
-    """Whether elements of two tensors of one shape that belong together stand at the same place in memory."""
+    """Returns whether elements of two tensors of one shape that belong together stand at the same place in memory."""
     if a.strides is None and b.strides is None:
         return True
     if a.shape is None or b.shape is None or a.strides is None or b.strides is None:

@@ -32,7 +32,7 @@ _TORCH_KEYS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_
 _INTEGERS, _INT32 = ("growth_interval", "_growth_tracker"), (-(1 << 31), (1 << 31) - 1)
 # Ours, under one further key, so that PyTorch can load the rest.
 _COUNTERS = _policy.COUNTERS
-# What messages call them.
+# Their names in messages.
 _STATE_FIELDS = {**{key.lstrip("_"): f"state_dict[{key!r}]" for key in _TORCH_KEYS},
                  **{key: f"state_dict['gradscaler'][{key!r}]" for key in _COUNTERS}}
 
@@ -309,7 +309,7 @@ class GradScaler(Closeable):
         return float(self._handle.get_scale(self.stream))
 
     def is_enabled(self) -> bool:
-        """Whether the scaler was enabled at creation."""
+        """Returns whether the scaler was enabled at creation."""
         return bool(self._handle.is_enabled())
 
     def report(self, optimizer: Gradients | None = None) -> Report:

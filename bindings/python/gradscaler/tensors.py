@@ -33,7 +33,7 @@ EXPONENT_MIN: int = native.EXPONENT_MIN
 
 @dataclass(frozen=True)
 class Diagnosis(_fields.TensorDiagnosis):
-    """What is in one tensor."""
+    """The diagnosis of one tensor."""
 
     #: Finite values by exponent: entry b counts ``floor(log2(|x|)) == b + EXPONENT_MIN``. Empty unless asked for.
     histogram: tuple[int, ...] = ()

@@ -26,7 +26,7 @@ def is_plain(array: Any) -> bool:
 
 
 def is_plain_class(kind: Any) -> bool:
-    """Whether it is one of PyTorch's own two, or a subclass of Parameter that leaves all operations to PyTorch."""
+    """Returns whether it is one of PyTorch's two, or a subclass of Parameter that leaves all operations to PyTorch."""
     torch: Any = sys.modules["torch"]
     return kind is torch.Tensor or kind is torch.nn.Parameter or issubclass(kind, torch.nn.Parameter) and (
         kind.__torch_function__ is torch.nn.Parameter.__torch_function__) and (
@@ -44,7 +44,7 @@ def require_plain(array: Any, argument: str, instead: str = "") -> None:
 
 
 def is_parameter(array: Any) -> bool:
-    """Whether it is a tensor of PyTorch that is trained, or was before it was frozen: a parameter, or a leaf."""
+    """Returns whether PyTorch trains the tensor, or did before it was frozen: a parameter, or a leaf."""
     torch: Any = sys.modules.get("torch")
     return is_torch(array) and (isinstance(array, torch.nn.Parameter) or (array.requires_grad and array.is_leaf))
 
@@ -106,7 +106,7 @@ def replaced_source(tensor: Tensor) -> Any | None:
 
 
 def is_unreferenced(tensor: Tensor) -> bool:
-    """Whether only this library still holds the memory, so that it cannot be written again.
+    """Returns whether only this library still holds the memory, so that it cannot be written again.
 
     ``zero_grad()`` does this to gradients: backward then fills new ones, and the old ones never change.
     """

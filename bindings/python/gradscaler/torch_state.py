@@ -125,7 +125,7 @@ def _require_kind(optimizer: OptimizerBase, group: Mapping[str, Any], label: str
 
 
 def _names(optimizer: OptimizerBase, groups: Any, rename: Rename) -> dict[Any, str]:
-    """What the numbers of PyTorch's parameters are called here."""
+    """The names here of PyTorch's parameters, by their numbers there."""
     indices = [index for group in groups for index in group["params"]]
     given = [name for group in groups for name in group.get("param_names", [])]
     if len(given) == len(indices) and optimizer.params._named_leaves("params").named:

@@ -96,7 +96,7 @@ def update_scale(scale: Any, growth_tracker: Any, found_inf: Any, growth_factor:
 
 
 class Format(NamedTuple):
-    """How an optimizer keeps its state: numbers of gsc_optimizer_options, and the library's dtype of each slot."""
+    """The format of an optimizer's state: numbers of gsc_optimizer_options, and the library's dtype of each slot."""
 
     state_format: int
     master_format: int
@@ -144,7 +144,7 @@ def _numbers_of_groups(params: Sequence[Any]) -> list[Any]:
 
 def direction(kind: str, grads: Sequence[Any], slots: Sequence[Sequence[Any]], **arguments: Any
               ) -> tuple[list[Any], list[list[Any]]]:
-    """What :func:`step` adds to parameters with the learning rate 1, and the state; -0.0 where `found_inf` != 0."""
+    """The updates of :func:`step` to parameters with the learning rate 1, and the state; -0.0 where `found_inf` != 0."""
     # -0.0 leaves every parameter as it is when it is added; +0.0 would turn the sign of a -0.0.
     nothing = [jnp.full_like(grad, -0.0, jnp.promote_types(grad.dtype, jnp.float32)) for grad in grads]
     return step(kind, grads, nothing, slots, lr=1.0, **arguments)[:2]

@@ -102,7 +102,7 @@ def _bits(value: float) -> int:
 
 
 def _is_below(part: Any, whole: Any, limit: float) -> Any:
-    """Whether the quotient of two int32 > 0, rounded to double, is below `limit`. Exact, in integers."""
+    """Returns whether the quotient of two int32 > 0, rounded to double, is below `limit`. Exact, in integers."""
     if limit == 0.0:
         return False
     # Quotients below this bound round to less than `limit`. No quotient is the bound: its denominator is larger.

@@ -19,7 +19,7 @@ from ._policy import update as update_by_policy
 from ._shards import vary
 from ._trees import flattened
 
-# What nothing inside of a compiled function can do.
+# Arguments for work that nothing inside of a compiled function can do, and what to do instead.
 _HOST_ONLY = {
     "enabled": "leave the DynamicScale out of the step instead",
     "floor_action": "nothing can be raised inside of jit; look at skips_at_floor",
@@ -151,7 +151,7 @@ class DynamicScale:
 
 
 def _loss_and_aux(result: Any, has_aux: bool) -> tuple[Any, Any]:
-    """What a function returned. As in jax.value_and_grad the loss is floating: gradients of others are 0, or a part."""
+    """Splits what a function returned. As in jax.value_and_grad the loss is floating: others have gradients of 0."""
     if has_aux and not (isinstance(result, (tuple, list)) and len(result) == 2):
         raise TypeError(f"function returned {type(result).__name__}; with has_aux it must return (loss, aux)")
     loss, aux = result if has_aux else (result, None)
