@@ -46,7 +46,7 @@ class TorchDevice(Protocol):
 DEVICES = ("cpu", "cuda")
 
 
-def _cure(device: str) -> str:
+def _cuda_advice(device: str) -> str:
     """The advice, at the end of a message, if the library was built without support for a GPU."""
     if device == "cpu" or "CUDA: none" not in native.build_info():
         return ""
@@ -110,7 +110,7 @@ class Context(Closeable):
         except GradscalerError as error:
             if error.field in ("device_type", "device_index"):
                 # The reason stands behind the number, which is no word of Python.
-                error.args = (f"device is {str(device)!r}, {str(error).partition(', ')[2]}{_cure(self.device)}",)
+                error.args = (f"device is {str(device)!r}, {str(error).partition(', ')[2]}{_cuda_advice(self.device)}",)
             raise
 
     def _prepare(self, options: Any) -> None:

@@ -20,7 +20,7 @@ from ..build import PACKAGE
 from ..errors import InvalidArgumentError
 from ..state_formats import GROUPED, groups_of, groups_shape
 from ._jax_imports import jax, jnp
-from ._shards import alike, per_shard
+from ._shards import grouped_by_variance, per_shard
 
 NAMES = ("gradscaler_unscale_check", "gradscaler_update_scale", "gradscaler_step", "gradscaler_convert")
 
@@ -62,7 +62,7 @@ def unscale_check(arrays: Sequence[Any], inv_scale: Any) -> tuple[list[Any], Any
     """`arrays` times `inv_scale`, and 1.0 if one of them is inf or NaN before or after, else 0.0."""
     unscaled: list[Any] = [None] * len(arrays)
     any_found = jnp.float32(0.0)
-    for leaves in alike((array,) for array in arrays):
+    for leaves in grouped_by_variance((array,) for array in arrays):
         found, *results = _unscale_check(len(leaves))(scalar("inv_scale", inv_scale), jnp.float32(0.0),
                                                       *(arrays[i] for i in leaves))
         any_found = jnp.maximum(any_found, found)
@@ -124,7 +124,7 @@ def step(kind: str, grads: Sequence[Any], params: Sequence[Any], slots: Sequence
     written: list[list[Any]] = [[None] * len(grads) for _ in columns[1:]]
     if form is not None:
         columns.append(_numbers_of_groups(params))
-    for leaves in alike(zip(*columns, strict=True)):
+    for leaves in grouped_by_variance(zip(*columns, strict=True)):
         call = _step(kind, len(leaves), len(slots), form, tuple(sorted(options.items())))
         flat = call(*words, *(column[i] for column in columns for i in leaves))
         for number, column in enumerate(written):
@@ -144,7 +144,7 @@ def _numbers_of_groups(params: Sequence[Any]) -> list[Any]:
 
 def direction(kind: str, grads: Sequence[Any], slots: Sequence[Sequence[Any]], **arguments: Any
               ) -> tuple[list[Any], list[list[Any]]]:
-    """The updates of :func:`step` to parameters with the learning rate 1, and the state; -0.0 where `found_inf` != 0."""
+    """The updates of :func:`step` with the learning rate 1, and the state; -0.0 where `found_inf` is not 0."""
     # -0.0 leaves every parameter as it is when it is added; +0.0 would turn the sign of a -0.0.
     nothing = [jnp.full_like(grad, -0.0, jnp.promote_types(grad.dtype, jnp.float32)) for grad in grads]
     return step(kind, grads, nothing, slots, lr=1.0, **arguments)[:2]

@@ -116,7 +116,7 @@ def per_shard(body: Callable[..., Sequence[Any]], operands: Leaves, results: Lea
     return batched_too
 
 
-def alike(rows: Iterable[Sequence[Any]]) -> list[list[int]]:
+def grouped_by_variance(rows: Iterable[Sequence[Any]]) -> list[list[int]]:
     """The numbers of the rows, by what their arrays vary over: each group can be one call without varying more."""
     groups: dict[Any, list[int]] = {}
     for i, row in enumerate(rows):
