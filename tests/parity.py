@@ -20,7 +20,7 @@ import gen_swig  # noqa: E402
 # The folder of the sources, their spelling of a method, and the beginning of a call of the native layer.
 LANGUAGES = {
     "Python": ("bindings/python/gradscaler", "*.py", lambda method: method,
-               r"(?:_h|handle|native|_looked_at\(\))"),
+               r"(?:_h|handle|native|_diagnosed\(\))"),
     "C#": ("bindings/csharp/src", "*.cs", lambda method: "".join(word.capitalize() for word in method.split("_")), ""),
 }
 # The functions that a language does without, and the reasons.
