@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step costs in Python: GradScaler.step_and_update on arrays that were passed before, against the native call.
+"""Measures a step in Python: GradScaler.step_and_update on arrays that were passed before, against the native call.
 
 Usage: python benchmarks/python_overhead.py, with the package and NumPy installed or on PYTHONPATH. The goals are 5 us
 more for one array and 1.3 times the native call for 1000.

@@ -132,7 +132,7 @@ class Comparison:
 
 
 def limits_of(results, key, threads, row, reference):
-    """What holds a call back, as ratios to its goal's reference: a bare loop with the same reads and writes, and the
+    """The limits of a call, as ratios to its goal's reference: a bare loop with the same reads and writes, and the
     call itself on arrays that fit in a second-level cache, where only its arithmetic counts."""
     measured = row[reference + "_GBps"]
     limits = {}

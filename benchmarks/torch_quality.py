@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How well AdamW trains by the format of its state: a small transformer on Python's reference, and frozen moments.
+"""Compares AdamW with each format of its state: a small transformer on Python's reference, and frozen moments.
 
   benchmarks/torch_quality.py [--steps N] [--seeds N] [--row NAME...] [--output quality.json]
   benchmarks/torch_quality.py --tables quality.json

@@ -58,7 +58,7 @@ def timed(act, seconds):
 
 
 def module_of(package):
-    """Where a package has its optimizers."""
+    """The module of a package that has its optimizers."""
     return importlib.import_module(f"{package}.{'torch' if package == 'gradscaler' else 'optim'}")
 
 

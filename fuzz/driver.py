@@ -47,7 +47,7 @@ class Bytes:
 
 
 def instrumented():
-    """What is imported inside, and is of the package, is observed by atheris."""
+    """A context in which atheris observes the modules of the package that are imported."""
     if REPLAY:
         return contextlib.nullcontext()
     import atheris

@@ -16,7 +16,7 @@ import driver
 import numpy as np
 
 with driver.instrumented():
-    from gradscaler.arrays import as_tensor, as_word, leaves_of, tensor_array
+    from gradscaler.arrays import as_scalar, as_tensor, leaves_of, tensor_array
     from gradscaler.memory import DTYPES, SIZES
 
 ARENA = bytearray(range(256)) * 16
@@ -241,7 +241,8 @@ def one_input(data):
         elif not isinstance(value, (tuple, Cuda)):
             check_bytes(value, t, any_order)
         tensor_array([t])
-    expect_refusal(lambda: as_word(value, argument="the_word", dtype=b.choice(("float32", "int32")), writable=writable),
+    expect_refusal(lambda: as_scalar(value, argument="the_word", dtype=b.choice(("float32", "int32")),
+                                     writable=writable),
                    "the_word", "device", "dtype")
     collection = b.choice(([value], {"w": value}, [value, [value]], {"a": {"b": (value, value)}}))
     expect_refusal(lambda: leaves_of(collection, "the_arrays"), "the_arrays")

@@ -10,7 +10,7 @@ import functools
 import re
 import typing
 
-# What an operator puts in place of what it finds. clang-format has spaces around binary operators and only there.
+# The replacements that an operator makes. clang-format has spaces around binary operators and only there.
 SWAPS = {" < ": " <= ", " <= ": " < ", " > ": " >= ", " >= ": " > ", " == ": " != ", " != ": " == ", " && ": " || ",
          " || ": " && ", " + ": " - ", " - ": " + ", " * ": " / ", " / ": " * ", " % ": " / ", " | ": " & ",
          " & ": " | ", " << ": " >> ", " >> ": " << ", " += ": " -= ", " -= ": " += ", " |= ": " &= ", "++": "--",
@@ -19,7 +19,7 @@ SWAP = re.compile("|".join(rf"\b{text}\b" if text[0].isalpha() else re.escape(te
 INTEGER = re.compile(r"(?<![\w.])\d+(?![\w.'])")
 FLOAT = re.compile(r"(?<![\w.])\d+\.\d+(?=F?\b)")
 CALL = re.compile(r"(?<!swap|:min|:max)(?<=[\w>])\((?!\))")
-# How the parts of a file are told apart, by the text before a brace or semicolon.
+# The kinds of the parts of a file, by the text before a brace or semicolon.
 SCOPE = re.compile(r"(?:template <.*> ?)?(?:inline )?(?:namespace|struct|class|enum|union|extern)\b")
 FUNCTION = re.compile(r"(?:^|[\])]|\belse|\bdo|\btry|\bconst|noexcept|mutable|override|:|-> [\w:<>* ]+)$")
 LABEL = re.compile(r"(?:(?:case [\w:]+|default):\s+)+")
@@ -42,7 +42,7 @@ RETURNS = re.compile(r"(?:^|\s)(?!return|else|new|delete|case)([\w:]+(?:<[^()]*>
 OTHER_BUILD = re.compile(r"AVX|F16C|FMA|_WIN32|aarch64|CUDA|clang|GSC_HAVE|FLT_EVAL|!defined\(GSC_CPU")
 
 
-# What chooses an edit at run time, and records which have been reached.
+# The code that chooses an edit at run time, and records which have been reached.
 SWITCH = """#pragma once
 extern "C" int gsc_edit_number;
 extern "C" unsigned char gsc_edits_reached[];
@@ -191,7 +191,7 @@ def all_units(code):
 
 
 def is_plain(code, unit):
-    """Whether a unit is a whole statement that another may come before: no body of a header, return or label."""
+    """Returns whether a unit is a whole statement that another may precede: no body of a header, return or label."""
     before = code[:unit.begin].rstrip()
     return (unit.kind == "statement" and before[-1:] in ("{", "}", ";") and
             not code.startswith(("return", "throw", "break", "continue"), unit.begin))
@@ -210,7 +210,7 @@ def all_runs(code, its_units):
 
 
 def is_apart(one, other):
-    """Whether two statements are assignments to places that the other does not name, so that either can be first."""
+    """Returns whether two statements are assignments to places that the other does not name: either can be first."""
     places = [re.match(r"([\w.\[\]>-]+) = ", statement) for statement in (one, other)]
     return all(places) and places[0][1] not in other and places[1][1] not in one and "(" not in min(
         one, other, key=lambda statement: statement.count("("))

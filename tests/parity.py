@@ -16,13 +16,13 @@ sys.path.insert(0, str(ROOT / "bindings/generate"))
 import api  # noqa: E402
 import gen_swig  # noqa: E402
 
-# Where the sources are, how they spell a method, and how a call of the native layer begins.
+# The folder of the sources, their spelling of a method, and the beginning of a call of the native layer.
 LANGUAGES = {
     "Python": ("bindings/python/gradscaler", "*.py", lambda method: method,
-               r"(?:_h|handle|native|_looked_at\(\))"),
+               r"(?:_h|handle|native|_diagnosed\(\))"),
     "C#": ("bindings/csharp/src", "*.cs", lambda method: "".join(word.capitalize() for word in method.split("_")), ""),
 }
-# What a language does without, and why.
+# The functions that a language does without, and the reasons.
 LEFT_OUT = {
     "Python": {
         "gsc_context_set_log": "errors are exceptions; the library logs for C programs",

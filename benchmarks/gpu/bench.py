@@ -50,7 +50,7 @@ SMALL = {"gradscaler, 16-bit state": (1, 1), "gradscaler, 8-bit state": (2, 2)}
 
 
 class Arrays:
-    """What all contenders of a case work on. Gradients are noise of magnitude 2^-8 to 1."""
+    """The arrays that all contenders of a case work on. Gradients are noise of magnitude 2^-8 to 1."""
 
     def __init__(self, torch, counts, half, device):
         self.torch, self.half, self.device = torch, half, device

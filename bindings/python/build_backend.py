@@ -56,7 +56,7 @@ def _require_compiler():
 
 
 def get_requires_for_build_wheel(config_settings=None):
-    """What scikit-build-core needs, and the above."""
+    """The requirements of scikit-build-core, and the above."""
     return [*_backend.get_requires_for_build_wheel(config_settings), *_extra_requirements()]
 
 

@@ -2,7 +2,7 @@
  *
  * Reads arrays of other Python libraries without copying, through the buffer protocol and DLPack. gsc_buffer_view
  * and gsc_dlpack_view return a tuple whose first item holds the memory: while it lives, the owner cannot free or resize
- * the array. look.py validates the result (dtype, device, order).
+ * the array. array_protocols.py validates the result (dtype, device, order).
  */
 #ifndef GRADSCALER_PYTHON_INTAKE_H
 #define GRADSCALER_PYTHON_INTAKE_H

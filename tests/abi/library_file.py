@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a shared library of Windows (PE, 64 bits) or macOS (Mach-O, 64 bits) exports and which libraries it needs.
+"""Reads the exports and the needed libraries of a shared library of Windows (PE, 64 bits) or macOS (Mach-O, 64 bits).
 
 ELF is left to readelf and nm, which every Linux machine with a compiler has and which read nothing else.
 """

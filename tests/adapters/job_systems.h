@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every adapter of a job system must do: run each task once, on more threads than the caller's, and give a training
-// run the bits that the library's own pool gives.
+// The test of every adapter of a job system: it must run each task once, on more threads than the caller's, and give a
+// training run the bits that the library's own pool gives.
 #ifndef GRADSCALER_TESTS_ADAPTERS_JOB_SYSTEMS_H
 #define GRADSCALER_TESTS_ADAPTERS_JOB_SYSTEMS_H
 #include <atomic>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Bad input to the stateless operations: null words, bad tensors in every list argument, and lists that do not match.
-// What the operations compute is in elementwise_test.cpp and check_test.cpp.
+// The results of the operations are in elementwise_test.cpp and check_test.cpp.
 #include "tests/support/objects.h"
 
 namespace gsc_test {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is found in lists of tensors of several chunks, in every dtype and for every instruction set: inf and NaN, with the
-// first offender, the counts, the norm and amax of the report, the norms of gsc_ops_norm, and diagnoses. Also check over
-// ranges, empty tensors and empty lists. Every position and magnitude in a span is in tests/core/kernels_test.cpp.
+// Checks of lists of tensors of several chunks, in every dtype and for every instruction set: inf and NaN, with the
+// first offender, the counts, the norm and amax of the report, the norms of gsc_ops_norm, and diagnoses. Also check
+// over ranges, empty tensors and empty lists. Every position and magnitude in a span is in tests/core/kernels_test.cpp.
 #include "tests/support/objects.h"
 #include "tests/support/oracle.h"
 #include "tests/support/planted.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the memory suite needs to see and to break: counters of the replaced operator new and of malloc (memory_hooks.cpp),
-// and a caller's allocator that counts, checks what it is asked and where, and can fail in several ways.
+// The means of the memory suite to see and to break allocations: counters of the replaced operator new and of malloc
+// (memory_hooks.cpp), and a caller's allocator that counts, checks what it is asked and where, and can fail in several
+// ways.
 #ifndef GRADSCALER_TESTS_CAPI_MEMORY_HOOKS_H
 #define GRADSCALER_TESTS_CAPI_MEMORY_HOOKS_H
 #include <gradscaler/gradscaler.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an optimizer keeps: averaged weights, where sums begin, and counts. Names and shapes of state, and that state of
-// the caller, skipped steps and checkpoints continue to the bit, are in tests/oracle, for every kind.
+// The state that an optimizer keeps: averaged weights, where sums begin, and counts. Names and shapes of state, and
+// that state of the caller, skipped steps and checkpoints continue to the bit, are in tests/oracle, for every kind.
 #include <cfloat>
 
 #include "tests/support/state_slots.h"

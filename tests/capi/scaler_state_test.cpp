@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What can be seen of a scaler: reports, the history ring, device words, and the limits of the state that a checkpoint
+// The visible state of a scaler: reports, the history ring, device words, and the limits of the state that a checkpoint
 // keeps. That a restored scaler continues exactly where it was saved, and rings of any size, are in tests/oracle.
 #include "policy_harness.h"
 

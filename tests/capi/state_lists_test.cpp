@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What state in codes is between steps: its first values, its bytes, its checkpoints, which load into every format, and
-// lists of it that a caller passes. tests/oracle has the steps, to the bit, bits_test.cpp the instruction sets.
+// State in codes between steps: its first values, its bytes, its checkpoints, which load into every format, and lists
+// of it that a caller passes. tests/oracle has the steps, to the bit, bits_test.cpp the instruction sets.
 #include <cstdio>
 #include <fstream>
 #include <iterator>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which instruction set is chosen on processors that this machine is not: each that lacks one feature.
+// The choice of the instruction set on processors that this machine is not: each that lacks one feature.
 #include "core/cpu/processor.h"
 
 #include <gtest/gtest.h>

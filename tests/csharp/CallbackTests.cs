@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library calls back, and reports without waiting: the log, the sum over ranks, memory of the caller.
+// Callbacks of the library, and reports without waiting: the log, the sum over ranks, memory of the caller.
 using System;
 using System.Collections.Generic;
 using System.IO;

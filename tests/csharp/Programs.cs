@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What needs a process: `overhead` prints the nanoseconds that a step and an update cost on a list of one element, the
-// least of many rounds; `exit` ends 20 processes while their threads are in calls and dispose, and fails if one ends
-// with an unexpected exit code, or hangs.
+// Programs for tests that need a process: `overhead` prints the nanoseconds that a step and an update cost on a list of
+// one element, the least of many rounds; `exit` ends 20 processes while their threads are in calls and dispose, and
+// fails if one ends with an unexpected exit code, or hangs.
 using System;
 using System.Diagnostics;
 using System.Linq;

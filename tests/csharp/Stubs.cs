@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What examples/csharp/integrations and the binding under NET5_0_OR_GREATER are compiled against where the libraries are
-// not: the signatures of TorchSharp 0.107.0, ILGPU 1.5.3, ManagedCUDA 12 (March 2025) and .NET 5's System.Half that they
-// use.
+// Stand-ins for libraries that are not here, for compiling examples/csharp/integrations and the binding under
+// NET5_0_OR_GREATER: the signatures of TorchSharp 0.107.0, ILGPU 1.5.3, ManagedCUDA 12 (March 2025) and .NET 5's
+// System.Half that they use.
 using System;
 
 namespace System

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which CUDA context the library works in, on the emulated devices: threads without a context stay without one, the
+// The CUDA context that the library works in, on the emulated devices: threads without a context stay without one, the
 // caller's context stays current, memory of another context is refused, other threads' captures continue, and devices
 // without memory pools work too.
 #include <thread>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What only a real CUDA device can show: graph capture and replay, concurrent streams, a tensor of more than 2^31
+// Tests that only a real CUDA device can run: graph capture and replay, concurrent streams, a tensor of more than 2^31
 // elements, and coexistence with this program's own CUDA runtime. Skipped without a device.
 #include <cuda_runtime_api.h>
 

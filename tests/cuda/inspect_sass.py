@@ -102,8 +102,8 @@ def shortest_loop(function, wanted):
     goal = tuple(wanted[kind] for kind in kinds)
 
     def after(state, i):
-        """What may have been met with instruction i: it may be left out if it has a guard, and must not be one move
-        more."""
+        """The states that are possible after instruction i: it may be left out if it has a guard, and must not be one
+        move more."""
         kind = code[i].moves() or code[i].name
         states = [state] if code[i].guard or isinstance(kind, str) and kind not in wanted else []
         if kind in wanted:

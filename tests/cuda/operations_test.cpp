@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What holds for every operation of operations.cpp, on the emulated devices. Every runtime and driver call that it makes
-// fails in turn: it then reports an error that names the call, restores the thread's context and capture mode, leaves no
-// error behind in the runtime, and has done nothing or everything: a retry gives the same result as without the failure.
-// Nothing leaks. It can be captured unless its name has _sync, and does not disturb another thread's capture.
+// Properties of every operation of operations.cpp, on the emulated devices. Every runtime and driver call that it makes
+// fails in turn: it then reports an error that names the call, restores the thread's context and capture mode, leaves
+// no error behind in the runtime, and has done nothing or everything: a retry gives the same result as without the
+// failure. Nothing leaks. It can be captured unless its name has _sync, and does not disturb another thread's capture.
 #include "tests/cuda/operations.h"
 
 #include <thread>

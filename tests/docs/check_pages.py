@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Where a gsc_* or GSC_* of a page must stand, and in docs/reference/abi.md every name in backticks with an underscore.
+# The files where a gsc_* or GSC_* of a page must stand, and of docs/reference/abi.md every name in backticks with an
+# underscore.
 SOURCES = ("include", "core", "capi", "tests/abi", "tests/support")
 
 

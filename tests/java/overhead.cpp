@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a step and an update cost in C on a list of one element: the smallest work there is, so that what remains is the
+// Measures a step and an update in C on a list of one element: the smallest work there is, so that what remains is the
 // cost of the calls, to which the C++ classes add nothing. Prints nanoseconds, the least of many rounds, for
 // compare_overhead.cmake. The programs in the other languages do the same.
 #include <algorithm>

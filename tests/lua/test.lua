@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
--- What LuaJIT makes of the declarations, and what a language with a garbage collector meets: buffers that only the library
--- points at, finalizers in any order, the last error of a thread, callbacks. What the library does is tested elsewhere.
+-- Tests of the declarations in LuaJIT, and of what a language with a garbage collector meets: buffers that only the
+-- library points at, finalizers in any order, the last error of a thread, callbacks. The library itself is tested
+-- elsewhere.
 --
 --     GRADSCALER_LIBRARY=... luajit test.lua <folder of gradscaler.lua> <tests/abi/layout.inc>
 package.path = arg[1] .. "/?.lua;" .. package.path

@@ -159,7 +159,7 @@ class Policy:
 # -- Gradients
 
 class Check:
-    """What a check or an unscale records of a list of gradients. `tensors` are pairs of an array and a dtype; the
+    """The record of a check or an unscale of a list of gradients. `tensors` are pairs of an array and a dtype; the
     array is None if the tensor is absent. `written` has the unscaled gradients, rounded for storage."""
 
     def __init__(self, tensors, inv, fp32_limit, unscale):
@@ -226,7 +226,7 @@ def state_names(o):
 
 
 def numbers_of(o, name):
-    """How many numbers a slot has per tensor, in fp64; 0 for one per element."""
+    """The count of numbers that a slot has per tensor, in fp64; 0 for one per element."""
     return 2 if name == "average" else 1 if (o.kind, name) == (NOVOGRAD, "exp_avg_sq") else 0
 
 

@@ -174,7 +174,7 @@ class World:
         return oracle.narrow(x, dtype)
 
     def gradients(self, grads):
-        """What a backward pass leaves: usually finite, sometimes an inf, a NaN or a value near the limits."""
+        """Gradients of a backward pass: usually finite, sometimes an inf, a NaN or a value near the limits."""
         rare = self.chance(0.3)
         for m, a, d in zip(grads.model, grads.arrays, grads.dtypes, strict=True):
             a[:] = self.numbers(d, a.size, self.pick([1.0, 8.0, 20.0]))

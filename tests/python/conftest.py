@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the Python package share. They need NumPy; other array libraries are tested where they are."""
+"""Shared by the tests of the Python package. They need NumPy; other array libraries are tested where they are."""
 
 import os
 import pathlib
@@ -47,7 +47,7 @@ def library(name, default_device=DEVICE):
 
 
 def has_gpu():
-    """Whether the library has one: made-up addresses are then looked up, and found to be unallocated."""
+    """Returns whether the library has one: made-up addresses are then looked up, and found to be unallocated."""
     return any(info.device.startswith("cuda") for info in gs.devices())
 
 

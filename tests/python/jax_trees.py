@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of gradscaler.jax share, which are skipped without JAX: random trees, and what makes two equal."""
+"""Shared by the tests of gradscaler.jax, which are skipped without JAX: random trees, and when two are equal."""
 
 import numpy as np
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is accepted as an array, that nothing is copied, what holds what, and what is refused and how."""
+"""Arrays that are accepted, without a copy, and references to their memory; arrays that are refused, and how."""
 
 import array
 import ctypes

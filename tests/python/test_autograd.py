@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What autograd and tracers must see: losses that are scaled, new gradients, tensors written in place."""
+"""The things that autograd and tracers must see: losses that are scaled, new gradients, tensors written in place."""
 
 import array
 import collections

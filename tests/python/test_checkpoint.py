@@ -36,7 +36,7 @@ def trained(kind="AdamW", steps=3, **more):
 
 
 def continues(state, load, kind="AdamW"):
-    """Whether a second optimizer, of parameters in another order, goes on from `state` as the first one does."""
+    """Returns whether a second optimizer, of parameters in another order, goes on from `state` as the first does."""
     first, params, grads = trained(kind)
     copies = {name: params[name].copy() for name in reversed(params)}
     other = {name: grads[name] for name in sorted(grads)}
@@ -317,9 +317,9 @@ def test_torch_state_that_does_not_fit_is_refused(torch):
 
 
 def test_state_that_is_out_of_reach_says_what_helps():
-    from gradscaler import checkpoint
+    from gradscaler.array_factories import NumpyArrays, StandardArrays
     tensor = gs.Tensor(4096, 3, "float32", "cuda:0", shape=(3,))
-    for make in (checkpoint._Plain(), checkpoint._Numpy()):
-        for call in (lambda: make.empty(tensor), lambda: make.sent(np.zeros(3), "cuda:0")):  # noqa: B023
+    for make in (StandardArrays(), NumpyArrays()):
+        for call in (lambda: make.empty(tensor), lambda: make.on_device(np.zeros(3), "cuda:0")):  # noqa: B023
             with refused("the state is on cuda:0; import cupy or torch first, which copies it", ValueError):
                 call()

@@ -145,7 +145,7 @@ def test_16_bit_parameters_and_gradients(name, dtype):
     assert optax.apply_updates(params, updates)["w"].dtype == dtype
 
 
-# What can be put around these transformations (docs/jax.md), as it is or wrapped.
+# The wrappers that can be put around these transformations (docs/jax.md), as they are or wrapped.
 AROUND = {
     "chain": lambda m: optax.chain(optax.clip_by_global_norm(1.0), m.adam(LR)),
     "multi_transform": lambda m: optax.multi_transform({"a": m.adam(LR), "s": m.sgd(LR, 0.9)}, {"b": "s", "w": "a"}),

@@ -178,7 +178,7 @@ MODULES = [pytest.param(name, needs, id=name) for name, needs in (
 
 
 def public(name, needs):
-    """What users find in a module: its functions and classes, and their methods and properties, by name."""
+    """The things that users find in a module: its functions and classes, and their methods and properties, by name."""
     if needs:
         library(needs)
     module = importlib.import_module(name)
@@ -187,7 +187,10 @@ def public(name, needs):
         if getattr(thing, "__module__", "").partition(".")[0] != "gradscaler":
             continue
         yield f"{name}.{word}", thing
-        for attribute, member in vars(thing).items() if isinstance(thing, type) else ():
+        # With what a class has from base classes that users do not see.
+        hidden = [base for base in getattr(thing, "__mro__", ()) if base.__module__.startswith("gradscaler")]
+        members = {attribute: member for base in reversed(hidden) for attribute, member in vars(base).items()}
+        for attribute, member in members.items():
             # Of a classmethod and a staticmethod the function.
             member = getattr(member, "__func__", member)
             # The fields of dataclasses have comments.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What belongs together is paired by name: params, grads, copies, state, sources and targets, of every kind of tree."""
+"""Pairing by name: of params, grads, copies, state, sources and targets, in every kind of tree."""
 
 import collections
 

@@ -225,11 +225,11 @@ def test_the_stream_is_that_of_the_first_gradients(pair):
     here, there = (types.SimpleNamespace(device=device) for device in ("cuda:0", "cuda:1"))
     scaler.context = first.context = second.context = here
     other.context = there
-    assert [scaler._on(first), scaler.stream, scaler._on(other), scaler.stream] == [7, 7, 11, 7]
+    assert [scaler._adopt_stream(first), scaler.stream, scaler._adopt_stream(other), scaler.stream] == [7, 7, 11, 7]
     with refused("stream 0x9, but this scaler works in 0x7"):
-        scaler._on(second)
+        scaler._adopt_stream(second)
     scaler.stream = 9
-    assert scaler._on(second) == 9
+    assert scaler._adopt_stream(second) == 9
 
 
 def test_devices_are_named_as_they_were_passed(torch):

@@ -64,7 +64,7 @@ def test_a_reducer_sums_over_ranks(world):
 
 @pytest.mark.parametrize("error", [ConnectionError, BufferError, KeyboardInterrupt, SystemExit])
 def test_a_reducer_that_fails_is_an_error_with_its_cause(world, error):
-    """What ends the program passes through as it is."""
+    """Exceptions that end the program pass through as they are."""
     def reduce(values):
         values.cast("B").cast("d")
         raise error

@@ -238,10 +238,10 @@ def test_weights_that_were_replaced():
 
 def test_a_step_counts_references_less_and_less_often(monkeypatch):
     from gradscaler import tensors
-    counted, original = [], tensors.orphans
+    counted, original = [], tensors.unreferenced
     params, grads = ones(), ones()
     optimizer = gs.SGD([params], [grads], lr=0.0)
-    monkeypatch.setattr(tensors, "orphans", lambda found: counted.append(optimizer.steps) or original(found))
+    monkeypatch.setattr(tensors, "unreferenced", lambda found: counted.append(optimizer.steps) or original(found))
     for _ in range(40):
         scaled(optimizer)
     assert counted == [step for step in (1, 2, 4, 8, 16, 32) for _ in "gp"]  # Gradients and parameters.

@@ -73,18 +73,18 @@ def test_state_is_looked_at_only_while_somebody_holds_it():
     for _ in range(2):
         set_grads(params, 1)
         optimizer.step()
-    assert not optimizer._lent
+    assert not optimizer._state_is_shared
     held = optimizer.state[params[1]]["exp_avg"].view(-1)
     for _ in range(2):
         optimizer.step()
-        assert optimizer._lent
+        assert optimizer._state_is_shared
     del held
     optimizer.step()
-    assert not optimizer._lent
-    plans = list(optimizer._active)
+    assert not optimizer._state_is_shared
+    plans = list(optimizer._active_plans)
     assert len(optimizer.state) == 3
     optimizer.step()
-    assert optimizer._active == plans and not optimizer._lent
+    assert optimizer._active_plans == plans and not optimizer._state_is_shared
 
 
 #: Of shape (3, 4); each call has other values.
@@ -132,7 +132,7 @@ def test_copies_of_gradients_are_not_held():
     for _ in range(2):
         p.grad = torch.ones(4, 3).t()
         optimizer.step()
-        assert not optimizer._grads
+        assert not optimizer._bound_grads
 
 
 def test_parameters_that_change_their_order():
@@ -198,12 +198,12 @@ def test_code_around_step_may_replace_gradients(wrapped):
 
 def test_pytorchs_own_wrappers_around_step_are_known():
     """Else each step under a GradScaler would look at all gradients twice."""
-    from gradscaler.torch._held import is_direct
     from gradscaler.torch._optim import _OWN_STEP
+    from gradscaler.torch._references import is_step_unwrapped
     optimizer = gst.AdamW(params_of())
-    assert is_direct(optimizer.step, _OWN_STEP)
+    assert is_step_unwrapped(optimizer.step, _OWN_STEP)
     torch.optim.lr_scheduler.StepLR(optimizer, 1)
-    assert hasattr(optimizer.step, "_wrapped_by_lr_sched") and is_direct(optimizer.step, _OWN_STEP)
+    assert hasattr(optimizer.step, "_wrapped_by_lr_sched") and is_step_unwrapped(optimizer.step, _OWN_STEP)
 
 
 @pytest.mark.parametrize("how", ["data", "swap_tensors"])
@@ -296,7 +296,7 @@ def test_gradients_that_come_and_go(kind, options, scaler_of):
             scaled_step(scaler, optimizer)
             assert [p._version > version for p, version in zip(params, versions, strict=True)] == here
             plans.setdefault(int(present[:step + 1].any(0).sum()), set()).update(
-                map(id, optimizer._active if module is gst else ()))
+                map(id, optimizer._active_plans if module is gst else ()))
         assert all(len(made) <= 1 for made in plans.values())
         state = optimizer.state_dict()["state"]
         found.append((params, {index: entry.get("step") for index, entry in state.items()}))

@@ -48,7 +48,7 @@ def test_a_compiled_step_is_the_step(kind, unscale):
 
 
 def breaks(kind, scaler_of, unscale):
-    """Where Dynamo leaves a compiled training step."""
+    """The graph breaks of Dynamo in a compiled training step."""
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     model = torch.nn.Linear(4, 3)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gradscaler.torch says, and does, where users of PyTorch go wrong: each message names the cause and the cure."""
+"""Messages of gradscaler.torch, and its actions, where users of PyTorch go wrong: each names the cause and the cure."""
 
 import copy
 import inspect
@@ -14,7 +14,7 @@ import pytest
 import gradscaler as gs
 from conftest import has_gpu, run_python
 from gradscaler._native import native
-from gradscaler.torch import _scaler, _threads
+from gradscaler.torch import _contexts, _scaler
 from gradscaler.torch._optim import Own
 from torch_params import KINDS, SCALERS, equal, gst, ids, param, params_of, set_grads, started, torch
 
@@ -208,7 +208,7 @@ def test_an_iteration_without_a_gradient_leaves_the_scale(kind):
 
 @pytest.mark.skipif(has_gpu(), reason="the library has a GPU")
 def test_a_gpu_that_the_library_cannot_use_is_told_once(monkeypatch):
-    monkeypatch.setattr(_scaler, "_foreign", set())
+    monkeypatch.setattr(_scaler, "_unsupported_devices", set())
     p = param(2, grad=8.0)
     optimizer, scaler = torch.optim.SGD([p], lr=1.0), started(init_scale=8.0)
     # PyTorch's own kernels then work on what lies here.
@@ -222,7 +222,7 @@ def test_a_gpu_that_the_library_cannot_use_is_told_once(monkeypatch):
         scaler.step(optimizer)
         assert _scaler._context(types.SimpleNamespace(type="mps", index=None)) is None
     # AdamW and the others.
-    for make in (_threads.context_of, gs.Context, lambda device: gs.GradScaler(device)):
+    for make in (_contexts.context_of, gs.Context, lambda device: gs.GradScaler(device)):
         with pytest.raises(gs.UnavailableError, match=f"device is 'cuda:0', but {WITHOUT_CUDA}"):
             make("cuda:0")
 

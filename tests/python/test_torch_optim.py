@@ -10,9 +10,9 @@ import weakref
 import pytest
 
 import gradscaler as gs
-from gradscaler.formats import numbers_of
 from gradscaler.hyper import FLAGS
-from gradscaler.torch._plan import NUMBERS
+from gradscaler.state_formats import numbers_per_tensor
+from gradscaler.torch._plan import OPTION_KEYS
 from torch_params import KINDS, close, copied, equal, gst, ids, param, params_of, same_state, set_grads, torch
 
 PAIRS = [(gst.SGD, torch.optim.SGD, dict(momentum=0.9, dampening=0.1, weight_decay=0.01)),
@@ -85,7 +85,8 @@ def test_steps_are_those_of_the_arrays(kind, dtype, options):
         raw.step()
         assert equal(params, others)
     dtypes = {(slot, value.dtype) for entry in ours.state.values() for slot, value in entry.items()}
-    assert options or all(dtype == torch.float32 for slot, dtype in dtypes if slot not in numbers_of(kind._KIND))
+    numbers = numbers_per_tensor(kind._KIND)
+    assert options or all(dtype == torch.float32 for slot, dtype in dtypes if slot not in numbers)
 
 
 def test_what_they_are_is_shown():
@@ -238,7 +239,7 @@ def test_an_option_does_the_same_in_a_group_as_in_the_constructor(kind):
     # What others need to have an effect; that of the powers of a constant rate is none.
     needs = {"dampening": {"momentum": 0.5}, "nesterov": {"momentum": 0.5},
              "decoupled_weight_decay": {"weight_decay": 0.1}}
-    for name in set(NUMBERS[kind._KIND]) & set(defaults) | set(FLAGS) & set(defaults) - {"differentiable"}:
+    for name in set(OPTION_KEYS[kind._KIND]) & set(defaults) | set(FLAGS) & set(defaults) - {"differentiable"}:
         value, more = defaults[name], {key: found for key, found in needs.get(name, {}).items() if key in defaults}
         if (kind, name) == (gst.AdamW, "decoupled_weight_decay"):
             continue  # is what makes it AdamW

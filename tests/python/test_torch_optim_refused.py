@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the optimizers of gradscaler.torch refuse, with nothing changed."""
+"""Input that the optimizers of gradscaler.torch refuse, with nothing changed."""
 
 import copy
 import inspect

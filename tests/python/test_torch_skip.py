@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a step was applied, asked after the fact, and schedules that wait for one that was."""
+"""The answer, after the fact, whether a step was applied, and schedules that wait for one that was."""
 
 import copy
 import pickle

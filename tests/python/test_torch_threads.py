@@ -35,7 +35,7 @@ def same(one, other):
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 def on_torch_threads(optimizer):
-    return optimizer._active[0].context.on_torch_threads
+    return optimizer._active_plans[0].context.on_torch_threads
 
 def wait(child):
     assert os.waitpid(child, 0)[1] == 0
@@ -73,7 +73,7 @@ params, optimizer = make()
 for step, threads in enumerate((3, 1, 2)):
     torch.set_num_threads(threads)
     take(params, optimizer, [step])
-    assert optimizer._active[0].context.threads == threads
+    assert optimizer._active_plans[0].context.threads == threads
 assert same(params, EXPECTED)
 """, **env)
 
@@ -126,21 +126,21 @@ stop = threading.Event()
 threading.Thread(target=stop.wait).start()
 params, optimizer = make()
 take(params, optimizer)
-bind = optimizer._bind
+bind = optimizer._update_plans
 p = params[1]
 for name, owner, value in (("", p, torch.ones(4096)), (".grad", p.grad, torch.ones(4096)),
                            ("'s state 'exp_avg'", optimizer.state[p]["exp_avg"], torch.ones(4096))):
     def meanwhile(*arguments):
         bind()
         owner.data = value
-    optimizer._bind = meanwhile
+    optimizer._update_plans = meanwhile
     try:
         optimizer.step()
     except RuntimeError as error:
         assert str(error) == f"param_groups[0]['params'][1]{name} was replaced by another thread during the step", error
     else:
         raise AssertionError(name)
-    optimizer._bind = bind
+    optimizer._update_plans = bind
     optimizer.step()
 # Gradients are those of the beginning of the step.
 held = weakref.ref(p.grad)
@@ -148,7 +148,7 @@ def meanwhile(*arguments):
     bind()
     for p in params:
         p.grad = None
-optimizer._bind, before = meanwhile, p.detach().clone()
+optimizer._update_plans, before = meanwhile, p.detach().clone()
 optimizer.step()
 assert held() is None and not torch.equal(p, before)
 stop.set()
@@ -164,7 +164,7 @@ take(params, optimizer, [0])
 child = os.fork()
 if not child:
     # Even a context of the parent's, which no step here comes to use, ends its regions.
-    optimizer._active[0].step(None, None)
+    optimizer._active_plans[0].step(None, None)
     params, fresh = make()
     good = same(take(params, fresh), EXPECTED) and not on_torch_threads(fresh)
     optimizer.step()
@@ -199,8 +199,8 @@ assert os.waitpid(child, 0)[1] == 0
 
 
 def test_without_pytorchs_threads_there_is_a_pool(monkeypatch):
-    from gradscaler.torch import _threads
+    from gradscaler.torch import _contexts
 
-    monkeypatch.setattr(_threads, "_may_use_openmp", lambda: False)
-    context = _threads._TorchContext("cpu", threads=2)
+    monkeypatch.setattr(_contexts, "_may_use_openmp", lambda: False)
+    context = _contexts._TorchContext("cpu", threads=2)
     assert context.threads == 2 and not context.on_torch_threads

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of gradscaler.torch share, which are skipped without PyTorch: parameters and gradients, a step under a
-scaler, and what makes two of these equal."""
+"""Shared by the tests of gradscaler.torch, which are skipped without PyTorch: parameters and gradients, a step under a
+scaler, and when two of these are equal."""
 
 from conftest import DEVICE, library
 

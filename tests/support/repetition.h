@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of what repeats a test takes.
+// The number of repetitions that a test makes.
 #pragma once
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What rules_test compares besides the functions of core/vulkan/rules.h that need no memory: rules that kernels reach
+// The entries of rules_test besides the functions of core/vulkan/rules.h that need no memory: rules that kernels reach
 // through records, and the arithmetic of exact.glsl.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands between the generated calls and the public classes: errors, text, arguments. Internal.
+// The layer between the generated calls and the public classes: errors, text, arguments. Internal.
 using System;
 using System.Runtime.InteropServices;
 using System.Text;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls return, copied out of native memory. The other classes of values come from the header.
+// The values that calls return, copied out of native memory. The other classes of values come from the header.
 
 namespace Gradscaler
 {

@@ -77,7 +77,7 @@ class Closeable:
 
     @property
     def closed(self) -> bool:
-        """Whether :meth:`close` was called."""
+        """True after :meth:`close`."""
         return self._h is None
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class Closeable:
 
 
 class Streamed(Closeable):
-    """What is worked on in a CUDA stream that users may set."""
+    """The base of objects that are worked on in a CUDA stream, which users may set."""
 
     __slots__ = ("_stream",)
 

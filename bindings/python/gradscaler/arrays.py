@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How arrays of other libraries become tensors here, without copying. docs/python.md has the table of what is accepted.
+"""Makes tensors of the arrays of other libraries, without copying. docs/python.md has the table of what is accepted.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from typing import Any
 
 from . import torch_memory, trees
 from ._native import native
+from .array_protocols import conversion_hint, inspect_array, is_raw_pointer
 from .errors import InvalidArgumentError
-from .look import is_raw, look, remedy
 from .memory import BITS, DTYPES, Tensor, dtype_name, same_order
 from .messages import counted
 
@@ -21,8 +21,8 @@ Arrays = Iterable[ArrayLike] | Mapping[str, ArrayLike]
 
 
 def is_array(value: object) -> bool:
-    """Whether `value` is one array, not a collection of arrays."""
-    if isinstance(value, Tensor) or is_raw(value):
+    """Returns whether `value` is one array, not a collection of arrays."""
+    if isinstance(value, Tensor) or is_raw_pointer(value):
         return True
     if isinstance(value, (list, tuple, dict, str)):
         return False
@@ -35,8 +35,8 @@ def is_array(value: object) -> bool:
     return True
 
 
-def is_whole(value: object) -> bool:
-    """Whether `value` is not to be iterated over: an array, or what pandas has, whose items are copies."""
+def is_leaf_array(value: object) -> bool:
+    """Returns whether `value` is not to be iterated over: an array, or one of pandas, whose items are copies."""
     return is_array(value) or hasattr(value, "to_numpy")
 
 
@@ -50,7 +50,7 @@ def as_tensor(array: ArrayLike, *, argument: str = "array", dtype: object = None
     the CUDA stream that the memory will be used on.
     """
     override = dtype_name(dtype, "dtype") if dtype is not None else None
-    found = look(array, argument, override, writable, stream)
+    found = inspect_array(array, argument, override, writable, stream)
     if found.dtype not in DTYPES:
         bits = ("; if these are bits of bfloat16, pass dtype='bfloat16', for an optimizer to a TensorList of them"
                 if found.dtype in BITS else "")
@@ -62,9 +62,9 @@ def as_tensor(array: ArrayLike, *, argument: str = "array", dtype: object = None
     return found
 
 
-def as_word(value: object, *, argument: str, dtype: str, writable: bool) -> Tensor:
+def as_scalar(value: object, *, argument: str, dtype: str, writable: bool) -> Tensor:
     """One number in device memory, of a dtype that may also be ``"int32"``."""
-    found = look(value, argument, None, writable, None)
+    found = inspect_array(value, argument, None, writable, None)
     if found.dtype != dtype or found.count != 1:
         raise TypeError(f"{argument} holds {found.count} x {found.dtype}; it must be one {dtype}")
     if writable and found.readonly:
@@ -74,10 +74,10 @@ def as_word(value: object, *, argument: str, dtype: str, writable: bool) -> Tens
 
 def leaves_of(arrays: Arrays, argument: str) -> trees.Leaves:
     """The arrays in a collection; TypeError for what is neither array nor collection."""
-    leaves = trees.flatten(arrays, argument, is_leaf=is_whole)
+    leaves = trees.flatten(arrays, argument, is_leaf=is_leaf_array)
     if len(leaves) == 1 and leaves.values[0] is arrays and not is_array(arrays):
         raise TypeError(f"{argument} is {type(arrays).__name__}; it must be an array, several or a mapping"
-                        f" from names to arrays{remedy(arrays)}")
+                        f" from names to arrays{conversion_hint(arrays)}")
     return leaves
 
 
@@ -110,7 +110,7 @@ def tensor_array(tensors: Sequence[Tensor], names: Sequence[str | None] | None =
     return array
 
 
-def numbers(values: Iterable[int]) -> Any:
+def native_integers(values: Iterable[int]) -> Any:
     """A list of integers for the library."""
     found = list(values)
     array = native.Numbers(len(found))
@@ -119,7 +119,7 @@ def numbers(values: Iterable[int]) -> Any:
     return array
 
 
-def items(found: Any) -> list[Any]:
+def native_items(found: Any) -> list[Any]:
     """The entries of a list of the library."""
     return [found.get(i) for i in range(found.count())]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the C library and its headers are, for code that builds on them: C, C++, Rust, JAX custom calls."""
+"""The paths of the C library and its headers, for code that builds on them: C, C++, Rust, JAX custom calls."""
 
 from __future__ import annotations
 

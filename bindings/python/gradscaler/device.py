@@ -18,7 +18,7 @@ from .messages import named_errors
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """What a device is."""
+    """The properties of a device."""
 
     #: ``"cpu"`` or ``"cuda:<n>"``.
     device: str
@@ -33,7 +33,7 @@ class DeviceInfo:
 
 
 class TorchDevice(Protocol):
-    """What is used of a ``torch.device``."""
+    """The attributes of a ``torch.device`` that are used."""
 
     @property
     def type(self) -> str: ...
@@ -46,8 +46,8 @@ class TorchDevice(Protocol):
 DEVICES = ("cpu", "cuda")
 
 
-def _cure(device: str) -> str:
-    """What to do if a GPU cannot be used because of how the library was built."""
+def _cuda_advice(device: str) -> str:
+    """The advice, at the end of a message, if the library was built without support for a GPU."""
     if device == "cpu" or "CUDA: none" not in native.build_info():
         return ""
     return ("; `pip install .` where nvcc is found makes a package with CUDA, and until then use torch.optim or arrays"
@@ -110,7 +110,7 @@ class Context(Closeable):
         except GradscalerError as error:
             if error.field in ("device_type", "device_index"):
                 # The reason stands behind the number, which is no word of Python.
-                error.args = (f"device is {str(device)!r}, {str(error).partition(', ')[2]}{_cure(self.device)}",)
+                error.args = (f"device is {str(device)!r}, {str(error).partition(', ')[2]}{_cuda_advice(self.device)}",)
             raise
 
     def _prepare(self, options: Any) -> None:

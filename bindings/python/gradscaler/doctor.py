@@ -78,25 +78,25 @@ def _scale(steps: Sequence[dict[str, Any]]) -> list[Verdict]:
     return [Verdict(False, f"the scale ends at {_power(last['scale'])}")]
 
 
-def _gradients(looks: Sequence[dict[str, Any]]) -> list[Verdict]:
+def _gradients(records: Sequence[dict[str, Any]]) -> list[Verdict]:
     """One verdict for each tensor, however often it was found, by the worst look."""
     worst: dict[str, tuple[float, str]] = {}
     times: Counter[str] = Counter()
-    for look in looks:
-        recommended = look["recommended"]
-        if recommended is None or recommended <= look["scale"]:
+    for record in records:
+        recommended = record["recommended"]
+        if recommended is None or recommended <= record["scale"]:
             continue
-        for tensor in look["tensors"]:
+        for tensor in record["tensors"]:
             share = tensor["zero_count"] / tensor["count"] if tensor["count"] else 0.0
             if share < _FLUSHED:
                 continue
             name = tensor["name"]
             times[name] += 1
-            text = (f"{share:.0%} of {_printable(name)}'s gradients are zero at scale {_power(look['scale'])}: use >="
+            text = (f"{share:.0%} of {_printable(name)}'s gradients are zero at scale {_power(record['scale'])}: use >="
                     f" {_power(recommended)}")
             if name not in worst or share > worst[name][0]:
                 worst[name] = (share, text)
-    return [Verdict(True, text + (f" (in {times[name]} of {len(looks)} looks)" if len(looks) > 1 else ""))
+    return [Verdict(True, text + (f" (in {times[name]} of {len(records)} looks)" if len(records) > 1 else ""))
             for name, (_, text) in worst.items()]
 
 

@@ -7,10 +7,7 @@ ValueError`` catches a bad argument.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .report import Report
+from typing import Any
 
 
 class GradscalerError(Exception):
@@ -70,10 +67,11 @@ class DeviceError(GradscalerError, RuntimeError):
 
 
 class ScaleFloorError(GradscalerError, ArithmeticError):
-    """The scale could not be lowered any further. ``report`` holds the report that was asked for."""
+    """The scale could not be lowered any further."""
 
     status = 7
-    report: Report | None = None
+    #: The :class:`gradscaler.Report` that was asked for; None if none was.
+    report: Any = None
 
 
 class CallbackError(GradscalerError, RuntimeError):

@@ -57,7 +57,7 @@ def format_code(argument: str, value: object, words: Mapping[Any, int]) -> int:
 
 
 def has_slot(kind: int, slot: str, momentum: float, flags: int) -> bool:
-    """Whether an optimizer with these options keeps a state slot of its kind."""
+    """Returns whether an optimizer with these options keeps a state slot of its kind."""
     if slot == "momentum_buffer":
         return bool(momentum)
     if slot == "grad_avg":

@@ -19,7 +19,7 @@ from .report import Report
 from .tensors import TensorList
 
 _LOST = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-# What readers count on: the fields of a record, and of each of its tensors, and what they are.
+# The fields that readers count on, of a record and of each of its tensors, and their types.
 _STEP: dict[str, type] = {"scale": float, "min_scale": float, "overflow": bool, "consecutive_skips": int,
                           "nan_count": int, "first_tensor": int}
 _OPTIONAL = ("min_scale",)
@@ -28,7 +28,7 @@ Path = Union[str, "os.PathLike[str]"]
 
 
 class Scaler(Protocol):
-    """What a log needs of a scaler: a GradScaler of ``gradscaler`` or of ``gradscaler.torch``."""
+    """The methods that a log calls of a scaler: a GradScaler of ``gradscaler`` or of ``gradscaler.torch``."""
 
     @property
     def options(self) -> dict[str, Any]: ...

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the library sees of an array: address, dtype, shape, order and device, and who holds the memory.
+"""The description of an array for the library: address, dtype, shape, order and device, and who holds the memory.
 
-How arrays of other libraries become this is in :mod:`.look` and :mod:`.torch_memory`; what users call is in
-:mod:`.arrays`.
+:mod:`.array_protocols` and :mod:`.torch_memory` make it of arrays of other libraries; :mod:`.arrays` has what users
+call.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def is_c_order(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def same_order(a: Tensor, b: Tensor) -> bool:
-    """Whether elements of two tensors of one shape that belong together stand at the same place in memory."""
+    """Returns whether elements of two tensors of one shape that belong together stand at the same place in memory."""
     if a.strides is None and b.strides is None:
         return True
     if a.shape is None or b.shape is None or a.strides is None or b.strides is None:
@@ -132,7 +132,7 @@ def same_order(a: Tensor, b: Tensor) -> bool:
     return all(s == t for s, t, extent in zip(a.strides, b.strides, a.shape, strict=True) if extent != 1)
 
 
-def orphans(tensors: list[Tensor]) -> list[int]:
+def unreferenced(tensors: list[Tensor]) -> list[int]:
     """The tensors whose memory only `tensors` holds, so that no caller can write it again.
 
     Known of arrays that own their memory: NumPy's, also through views of them, ``array.array`` and ``bytearray``.
@@ -145,7 +145,7 @@ def orphans(tensors: list[Tensor]) -> list[int]:
     return [index for index, root, references in found if references == own[root] and tensors[index].count]
 
 
-def require_apart(written: Sequence[Tensor], written_label: Callable[[int], str], read: Sequence[Tensor] = (),
+def require_no_overlap(written: Sequence[Tensor], written_label: Callable[[int], str], read: Sequence[Tensor] = (),
                   read_label: Callable[[int], str] = str) -> None:
     """ValueError if memory is written twice, or read where another tensor than its own target is written.
 

@@ -19,8 +19,8 @@ from . import trees
 from ._native import integer, real
 from .arrays import (
     Arrays,
+    as_scalar,
     as_tensors,
-    as_word,
     common_device,
     common_stream,
     gradients_of,
@@ -28,7 +28,7 @@ from .arrays import (
     tensor_array,
 )
 from .device import default_context
-from .memory import Tensor, require_apart, same_order
+from .memory import Tensor, require_no_overlap, same_order
 from .messages import named_errors
 from .scaler import GradScaler, norm_code
 from .tensors import TensorList
@@ -46,10 +46,10 @@ def unscale_check(tensors: Arrays, found_inf: Any, inv_scale: Number) -> None:
     ``_amp_foreach_non_finite_check_and_unscale_``.
     """
     leaves = leaves_of(tensors, "tensors")
-    found = _look(leaves)
-    word = as_word(found_inf, argument="found_inf", dtype="float32", writable=True)
+    found = _as_tensors(leaves)
+    word = as_scalar(found_inf, argument="found_inf", dtype="float32", writable=True)
     device = common_device(found, leaves, word.device)
-    factor = _word(inv_scale, "inv_scale", device)
+    factor = _as_scalar(inv_scale, "inv_scale", device)
     stream = common_stream(found, leaves.label)
     with named_errors(tensors=leaves):
         default_context(device)._handle.unscale_check(tensor_array(found), word.address, factor.address, stream)
@@ -64,10 +64,10 @@ def update_scale(scale: Any, growth_tracker: Any, found_inf: Number, growth_fact
     tracker counts, and at `growth_interval` (>= 1) the scale is multiplied by `growth_factor` (> 1), unless that
     overflows.
     """
-    word = as_word(scale, argument="scale", dtype="float32", writable=True)
-    tracker = as_word(growth_tracker, argument="growth_tracker", dtype="int32", writable=True)
+    word = as_scalar(scale, argument="scale", dtype="float32", writable=True)
+    tracker = as_scalar(growth_tracker, argument="growth_tracker", dtype="int32", writable=True)
     common_device([tracker], "growth_tracker", word.device)
-    found = _word(found_inf, "found_inf", word.device)
+    found = _as_scalar(found_inf, "found_inf", word.device)
     default_context(word.device)._handle.update_scale(
         word.address, tracker.address, found.address, real("growth_factor", growth_factor),
         real("backoff_factor", backoff_factor), integer("growth_interval", growth_interval, -(1 << 31), (1 << 31) - 1),
@@ -78,7 +78,7 @@ def update_scale(scale: Any, growth_tracker: Any, found_inf: Number, growth_fact
 def scale(src: Arrays, dst: Arrays, factor: Number) -> None:
     """``dst[i] = src[i] * factor``, paired by name; dtypes may differ, and `dst` may be `src`."""
     sources, targets, device, stream, names = _pairs(src, "src", dst, "dst")
-    word = _word(factor, "factor", device)
+    word = _as_scalar(factor, "factor", device)
     with names:
         default_context(device)._handle.scale(tensor_array(sources), tensor_array(targets), word.address, stream)
     mark_written(targets)
@@ -122,7 +122,7 @@ def clip_grad_norm_(grads: Arrays, max_norm: float, norm_type: float = 2.0, erro
     if not limit >= 0.0:
         raise ValueError(f"max_norm is {limit}; it must be >= 0")
     leaves = gradients_of(grads, "grads")
-    found = _look(leaves)
+    found = _as_tensors(leaves)
     total = _norms(leaves, norm_type)[0]
     if not math.isfinite(total):
         if error_if_nonfinite:
@@ -148,7 +148,7 @@ def clip_grad_value_(grads: Arrays, clip_value: float) -> None:
 
 
 def _norms(leaves: trees.Leaves, norm_type: float) -> tuple[float, tuple[float, ...]]:
-    found = _look(leaves, writable=False)
+    found = _as_tensors(leaves, writable=False)
     if common_device(found, leaves) != "cpu":
         raise ValueError(f"{leaves.argument} are on {found[0].device}; norms of these are in the scaler's report")
     total = ctypes.c_double()
@@ -159,10 +159,10 @@ def _norms(leaves: trees.Leaves, norm_type: float) -> tuple[float, tuple[float, 
     return total.value, tuple(each)
 
 
-def _look(leaves: trees.Leaves, writable: bool = True) -> list[Tensor]:
+def _as_tensors(leaves: trees.Leaves, writable: bool = True) -> list[Tensor]:
     found = as_tensors(leaves, writable=writable)
     if writable:
-        require_apart(found, leaves.label)
+        require_no_overlap(found, leaves.label)
     return found
 
 
@@ -180,13 +180,13 @@ def _pairs(src: Arrays, src_name: str, dst: Arrays, dst_name: str
                              f" {source.strides} and {target.strides} (None: C order)")
     device = common_device(targets, wanted)
     common_device(sources, given, device)
-    require_apart(targets, wanted.label, sources, given.label)
+    require_no_overlap(targets, wanted.label, sources, given.label)
     labels = (wanted.label, given.label)
     stream = common_stream([*targets, *sources], lambda i: labels[i // len(targets)](i % len(targets)))
     return sources, targets, device, stream, named_errors(None, **{src_name: given, dst_name: wanted})
 
 
-def _word(value: Number, argument: str, device: str) -> Tensor:
+def _as_scalar(value: Number, argument: str, device: str) -> Tensor:
     if isinstance(value, (int, float)):
         if device != "cpu":
             raise TypeError(f"{argument} is a number, but the arrays are on {device}; pass one float32 in that memory,"
@@ -194,6 +194,6 @@ def _word(value: Number, argument: str, device: str) -> Tensor:
                             f" cupy.asarray({float(value)!r}, 'float32')")
         word = ctypes.c_float(value)
         return Tensor(ctypes.addressof(word), 1, "float32", owner=word)
-    tensor = as_word(value, argument=argument, dtype="float32", writable=False)
+    tensor = as_scalar(value, argument=argument, dtype="float32", writable=False)
     common_device([tensor], argument, device)
     return tensor

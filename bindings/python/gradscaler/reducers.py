@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the ranks of a job agree, for :meth:`gradscaler.GradScaler.set_reducer`: PyTorch's process groups, and MPI.
+"""Reducers over the ranks of a job for :meth:`gradscaler.GradScaler.set_reducer`: PyTorch's process groups, and MPI.
 
     scaler.set_reducer(gradscaler.reducers.torch_distributed())
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import _fields, errors
+from . import _fields
 from ._fields import HistoryEntry as HistoryEntry
 from ._native import native
-from .arrays import items
+from .arrays import native_items
+from .errors import ScaleFloorError
 
 
 @dataclass(frozen=True)
@@ -34,15 +35,12 @@ def read_report(handle: Any, grads: Any, stream: int, names: Any = None) -> Repo
     found = native.Report()
     try:
         handle.get_report(grads, found, stream)
-    except errors.ScaleFloorError as error:
+    except ScaleFloorError as error:
         error.report = report_of(found, names)
         raise
     return report_of(found, names)
 
 
 def history_of(handle: Any, stream: int) -> list[HistoryEntry]:
-    return [HistoryEntry(**_fields.history_entry_of(found)) for found in items(handle.history(stream))]
+    return [HistoryEntry(**_fields.history_entry_of(found)) for found in native_items(handle.history(stream))]
 
-
-# Named in the annotations there, which this module cannot be imported for.
-errors.Report = Report  # type: ignore[attr-defined]

@@ -9,16 +9,17 @@ from collections.abc import Mapping
 from typing import Any, TypeVar, overload
 
 from . import policy as _policy
-from . import reducers, scaling
+from . import reducers
 from ._native import FLOAT32_MAX, Closeable, integer, native, real, stream_number
 from .arrays import as_tensor, common_device, tensor_array
 from .device import Context, DeviceLike, resolve_context
 from .errors import InvalidArgumentError
-from .memory import require_apart, same_order
+from .memory import require_no_overlap, same_order
 from .messages import named_errors
 from .optim import Optimizer
 from .policy import Unpack
 from .report import HistoryEntry, Report, history_of, read_report
+from .scale_outputs import require_no_grad, scale_outputs
 from .tensors import TensorList
 from .torch_memory import mark_written
 
@@ -28,12 +29,12 @@ Gradients = Optimizer | TensorList
 _T = TypeVar("_T")
 _NORMS = {2.0: native.NORM_L2, float("inf"): native.NORM_INF}
 _TORCH_KEYS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
-_COUNTS, _INT32 = ("growth_interval", "_growth_tracker"), (-(1 << 31), (1 << 31) - 1)
+_INTEGERS, _INT32 = ("growth_interval", "_growth_tracker"), (-(1 << 31), (1 << 31) - 1)
 # Ours, under one further key, so that PyTorch can load the rest.
-_EXTRA = _policy.COUNTERS
-# What messages call them.
+_COUNTERS = _policy.COUNTERS
+# Their names in messages.
 _STATE_FIELDS = {**{key.lstrip("_"): f"state_dict[{key!r}]" for key in _TORCH_KEYS},
-                 **{key: f"state_dict['gradscaler'][{key!r}]" for key in _EXTRA}}
+                 **{key: f"state_dict['gradscaler'][{key!r}]" for key in _COUNTERS}}
 
 
 class GradScaler(Closeable):
@@ -51,7 +52,7 @@ class GradScaler(Closeable):
     at a time.
     """
 
-    __slots__ = ("context", "_stream", "_adopted", "_iteration", "_reduce")
+    __slots__ = ("context", "_stream", "_has_stream", "_iteration", "_reduce")
 
     def __init__(self, device: DeviceLike = None, init_scale: float = 2.0**16, growth_factor: float = 2.0,
                  backoff_factor: float = 0.5, growth_interval: int = 2000, enabled: bool = True,
@@ -62,7 +63,7 @@ class GradScaler(Closeable):
         #: The context of the scaler's device scalars.
         self.context: Context = resolve_context(device)
         self._stream = 0
-        self._adopted = False
+        self._has_stream = False
         self._iteration = 0
         self._reduce: Any = None
         with named_errors():
@@ -98,10 +99,10 @@ class GradScaler(Closeable):
         libraries, and ValueError inside ``jax.jit`` and PyTorch's tracers, where the scale would become a constant.
         """
         if out is not None:
-            scaling.require_plain(outputs)
+            require_no_grad(outputs)
             self._scale_into(outputs, out)
             return out
-        return scaling.scaled(outputs, self.get_scale(), self._scaled_in_place)
+        return scale_outputs(outputs, self.get_scale(), self._scaled_in_place)
 
     def _scaled_in_place(self, array: Any) -> Any:
         self._scale_into(array, array)
@@ -116,7 +117,7 @@ class GradScaler(Closeable):
             raise InvalidArgumentError(f"out has shape {target.shape}, but outputs has {source.shape}")
         if not same_order(source, target):
             raise ValueError(f"out has strides {target.strides}, but outputs has {source.strides} (None: C order)")
-        require_apart([target], lambda _: "out", [source], lambda _: "outputs")
+        require_no_overlap([target], lambda _: "out", [source], lambda _: "outputs")
         with named_errors(src="outputs", dst="out"):
             self._handle.scale(tensor_array([source]), tensor_array([target]), target.stream or 0)
         mark_written([target])
@@ -129,13 +130,13 @@ class GradScaler(Closeable):
         grads = self._grads(optimizer)
         if grads.read_only:
             raise ValueError("the gradients are read-only; step() unscales them without writing")
-        self._handle.unscale(grads._handle, self._on(optimizer))
+        self._handle.unscale(grads._handle, self._adopt_stream(optimizer))
         grads._mark_written()
 
     def check(self, optimizer: Gradients) -> None:
         """Looks for inf and NaN in the gradients of `optimizer` without writing them. :meth:`step` does so unless
         you have."""
-        self._handle.check(self._grads(optimizer)._handle, self._on(optimizer))
+        self._handle.check(self._grads(optimizer)._handle, self._adopt_stream(optimizer))
 
     def check_range(self, optimizer: Gradients, first: int, count: int) -> None:
         """:meth:`check` of the `count` tensors of `optimizer` from `first` on, while backward produces the others.
@@ -144,7 +145,7 @@ class GradScaler(Closeable):
         """
         limit = (1 << 63) - 1
         self._handle.check_range(self._grads(optimizer)._handle, integer("first", first, -limit, limit),
-                                 integer("count", count, -limit, limit), self._on(optimizer))
+                                 integer("count", count, -limit, limit), self._adopt_stream(optimizer))
 
     def clip_grad_norm_(self, optimizer: Gradients, max_norm: float, norm_type: float = 2.0) -> None:
         """Limits the norm of all unscaled gradients of `optimizer` together to `max_norm` (>= 0).
@@ -157,7 +158,7 @@ class GradScaler(Closeable):
         limit = real("max_norm", max_norm)
         # The library's limit is finite. No norm is above the largest.
         self._handle.clip_grad_norm(grads._handle, sys.float_info.max if limit == math.inf else limit,
-                                    norm_code(norm_type), self._on(optimizer))
+                                    norm_code(norm_type), self._adopt_stream(optimizer))
         grads._mark_written()
 
     def clip_grad_value_(self, optimizer: Gradients, clip_value: float) -> None:
@@ -167,7 +168,7 @@ class GradScaler(Closeable):
         InvalidArgumentError for a negative value.
         """
         grads = self._grads(optimizer)
-        self._handle.clip_grad_value(grads._handle, real("clip_value", clip_value), self._on(optimizer))
+        self._handle.clip_grad_value(grads._handle, real("clip_value", clip_value), self._adopt_stream(optimizer))
         grads._mark_written()
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
@@ -179,9 +180,9 @@ class GradScaler(Closeable):
         """
         if args or kwargs:
             raise RuntimeError("step() takes the optimizer alone; closures are not supported")
-        stream = self._ready(optimizer)
+        stream = self._prepare_step(optimizer)
         self._handle.step(optimizer._handle, stream)
-        optimizer._stepped()
+        optimizer._after_step()
 
     def step_slice(self, optimizer: Optimizer, max_bytes: int) -> int:
         """The next slice of :meth:`step` of `optimizer`, for programs with a frame rate: the bytes that are left, or 0.
@@ -189,9 +190,9 @@ class GradScaler(Closeable):
         A slice reads and writes at most `max_bytes`, but at least one chunk of up to 65536 elements. In between, leave
         the arrays alone; other calls with the optimizer raise BadStateError, but :meth:`step` takes the rest at once.
         """
-        stream = self._ready(optimizer)
+        stream = self._prepare_step(optimizer)
         left = self._handle.step_slice(optimizer._handle, integer("max_bytes", max_bytes, 1, (1 << 63) - 1), stream)
-        optimizer._stepped()
+        optimizer._after_step()
         return int(left)
 
     def should_step(self, grads: TensorList) -> bool:
@@ -199,7 +200,7 @@ class GradScaler(Closeable):
 
         Your optimizer divides by the scale itself unless you called :meth:`unscale_`.
         """
-        return bool(self._handle.should_step(self._grads(grads)._handle, self._on(grads)))
+        return bool(self._handle.should_step(self._grads(grads)._handle, self._adopt_stream(grads)))
 
     def update(self, new_scale: Any = None) -> None:
         """Ends the iteration: backs the scale off if an overflow was found, else counts a clean step and may grow.
@@ -216,20 +217,20 @@ class GradScaler(Closeable):
 
     def step_and_update(self, optimizer: Optimizer) -> None:
         """:meth:`step` of `optimizer` and :meth:`update` in one call, with the errors of both."""
-        stream = self._ready(optimizer)
+        stream = self._prepare_step(optimizer)
         self._handle.step_and_update(optimizer._handle, stream)
         self._iteration += 1
-        optimizer._stepped()
+        optimizer._after_step()
 
-    def _ready(self, optimizer: Optimizer) -> int:
+    def _prepare_step(self, optimizer: Optimizer) -> int:
         if not isinstance(optimizer, Optimizer):
             raise _no_optimizer(optimizer, "one of gradscaler's. For one of your own ask should_step() with a"
                                            " TensorList of its gradients")
         grads = optimizer.grads
         if grads._iteration is None:
             grads._iteration = self._iteration
-        optimizer._ready()
-        return self._on(optimizer)
+        optimizer._before_step()
+        return self._adopt_stream(optimizer)
 
     def _grads(self, value: Any) -> TensorList:
         grads = value._gradients() if isinstance(value, Optimizer) else value
@@ -251,16 +252,16 @@ class GradScaler(Closeable):
         grads = _list_of(optimizer)
         self._handle.discard(None if grads is None else grads._handle)
 
-    def _on(self, optimizer: Gradients) -> int:
+    def _adopt_stream(self, optimizer: Gradients) -> int:
         """The stream of a call that names gradients. Those of this scaler's device give it theirs, once for all."""
         stream = optimizer._stream
         if optimizer.context.device != self.context.device:
             return stream
-        if self._adopted and stream != self._stream and self.context.device != "cpu":
+        if self._has_stream and stream != self._stream and self.context.device != "cpu":
             raise InvalidArgumentError(f"the gradients are worked on in stream {stream:#x}, but this scaler works in"
                                        f" {self.stream:#x}: two streams are not ordered; set optimizer.stream, or"
                                        " scaler.stream once the other has done its work")
-        self._adopted = True
+        self._has_stream = True
         self._stream = stream
         return stream
 
@@ -275,7 +276,7 @@ class GradScaler(Closeable):
     @stream.setter
     def stream(self, stream: int) -> None:
         self._stream = stream_number(stream)
-        self._adopted = True
+        self._has_stream = True
 
     def set_reducer(self, reduce: reducers.Reducer | None) -> None:
         """Joins the checks of several ranks: if one has an inf or NaN all skip, and clipping uses the norm over all.
@@ -308,7 +309,7 @@ class GradScaler(Closeable):
         return float(self._handle.get_scale(self.stream))
 
     def is_enabled(self) -> bool:
-        """Whether the scaler was enabled at creation."""
+        """Returns whether the scaler was enabled at creation."""
         return bool(self._handle.is_enabled())
 
     def report(self, optimizer: Gradients | None = None) -> Report:
@@ -394,7 +395,7 @@ class GradScaler(Closeable):
         state = native.ScalerState()
         self._handle.get_state(state, self.stream)
         found: dict[str, Any] = {key: getattr(state, key.lstrip("_")) for key in _TORCH_KEYS}
-        found["gradscaler"] = {key: getattr(state, key) for key in _EXTRA}
+        found["gradscaler"] = {key: getattr(state, key) for key in _COUNTERS}
         return found
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -416,7 +417,7 @@ class GradScaler(Closeable):
         state = native.ScalerState()
         for key in _TORCH_KEYS:
             argument, value = f"state_dict[{key!r}]", state_dict[key]
-            setattr(state, key.lstrip("_"), integer(argument, value, *_INT32) if key in _COUNTS else real(
+            setattr(state, key.lstrip("_"), integer(argument, value, *_INT32) if key in _INTEGERS else real(
                 argument, value, FLOAT32_MAX if key == "scale" else math.inf))
         extra = state_dict.get("gradscaler")
         if extra is None:
@@ -424,7 +425,7 @@ class GradScaler(Closeable):
         elif not hasattr(extra, "keys"):
             raise TypeError(f"state_dict['gradscaler'] is {type(extra).__name__}; it must be a mapping")
         else:
-            for key in _EXTRA:
+            for key in _COUNTERS:
                 if key not in extra:
                     raise ValueError(f"the state dict has no ['gradscaler'][{key!r}]")
                 bounds = (0, (1 << 63) - 1) if key in ("updates", "skipped") else _INT32

@@ -17,14 +17,14 @@ from .arrays import (
     common_stream,
     gradients_of,
     leaves_of,
-    numbers,
+    native_integers,
     tensor_array,
 )
 from .device import Context, DeviceLike, resolve_context
 from .errors import InvalidArgumentError
-from .formats import STORED
-from .memory import DTYPE_NAMES, DTYPES, Tensor, dtype_name, orphans, same_order
+from .memory import DTYPE_NAMES, DTYPES, Tensor, dtype_name, same_order, unreferenced
 from .messages import counted, named_errors
+from .state_formats import STORED
 
 #: Number of bins of an exponent histogram, and the exponent of bin 0.
 EXPONENT_BINS: int = native.EXPONENT_BINS
@@ -33,7 +33,7 @@ EXPONENT_MIN: int = native.EXPONENT_MIN
 
 @dataclass(frozen=True)
 class Diagnosis(_fields.TensorDiagnosis):
-    """What is in one tensor."""
+    """The diagnosis of one tensor."""
 
     #: Finite values by exponent: entry b counts ``floor(log2(|x|)) == b + EXPONENT_MIN``. Empty unless asked for.
     histogram: tuple[int, ...] = ()
@@ -59,8 +59,8 @@ class TensorList(Streamed):
     and arrays that are worked on in different CUDA streams.
     """
 
-    __slots__ = ("context", "read_only", "_keep", "_names", "_leaves", "_dtype", "_iteration", "_bound",
-                 "_next", "_shown", "_immutable", "_torch")
+    __slots__ = ("context", "read_only", "_tensors", "_names", "_leaves", "_dtype", "_iteration", "_rebinds",
+                 "_next_count", "_handed_out", "_immutable", "_torch_indices")
 
     def __init__(self, arrays: Arrays | trees.Leaves, *, names: Sequence[str | None] | None = None,
                  dtype: object = None, read_only: bool = False, device: DeviceLike = None,
@@ -82,7 +82,7 @@ class TensorList(Streamed):
         #: Whether there is an array that cannot be written.
         self.read_only: bool = any(tensor.readonly for tensor in tensors)
         # Shared with optimizers, which must hold the memory even when this list is closed.
-        self._keep: list[Tensor] = tensors
+        self._tensors: list[Tensor] = tensors
         self._names = found_names
         # Without the arrays, whose memory is held and no more: their owners may let go of them.
         self._leaves = trees.Leaves(leaves.argument, leaves.names, leaves.paths, [None] * len(tensors), leaves.named)
@@ -90,14 +90,14 @@ class TensorList(Streamed):
         # That of the scaler which it was first used in.
         self._iteration: int | None = None
         # How often it was pointed at other arrays, by which its users know whether they have seen these before.
-        self._bound = 0
+        self._rebinds = 0
         # After how many uses references to the arrays are counted next.
-        self._next = 1
+        self._next_count = 1
         # Whether a tensor was handed out, through whose address it can be written.
-        self._shown = False
+        self._handed_out = False
         self._immutable = _first_immutable(tensors)
         # Those of PyTorch, whose memory may be replaced and which count writes.
-        self._torch = _torchs(tensors)
+        self._torch_indices = _torch_indices_of(tensors)
         with named_errors(tensors=leaves):
             handle = native.TensorList(self.context._handle, tensor_array(tensors, found_names))
         # A call that is still running when the list is closed holds the handle, and so the memory that it works on.
@@ -105,15 +105,15 @@ class TensorList(Streamed):
         super().__init__(handle)
 
     def __len__(self) -> int:
-        return len(self._keep)
+        return len(self._tensors)
 
     def __getitem__(self, index: int) -> Tensor:
-        self._shown = True
-        return self._keep[index]
+        self._handed_out = True
+        return self._tensors[index]
 
     def __iter__(self) -> Iterator[Tensor]:
-        self._shown = True
-        return iter(self._keep)
+        self._handed_out = True
+        return iter(self._tensors)
 
     @property
     def names(self) -> list[str | None]:
@@ -124,14 +124,14 @@ class TensorList(Streamed):
         """The tensors as they were passed: keys or indices, and what messages call them, `argument` by default."""
         own = self._leaves
         called = argument if own.argument == "arrays" else own.argument
-        return trees.Leaves(called, own.names, own.paths, list(self._keep), own.named)
+        return trees.Leaves(called, own.names, own.paths, list(self._tensors), own.named)
 
     def _named_leaves(self, argument: str) -> trees.Leaves:
         """:meth:`_labels` of `argument`, but without keys `names` are the keys, if every tensor has its own."""
         if self._leaves.named or not all(self._names) or len(set(self._names)) < len(self._names) or not self._names:
             return self._labels(argument)
         names = [str(name) for name in self._names]
-        return trees.Leaves(argument, names, [f"[{name!r}]" for name in names], list(self._keep), True)
+        return trees.Leaves(argument, names, [f"[{name!r}]" for name in names], list(self._tensors), True)
 
     def rebind(self, arrays: Arrays, *, dtype: object = None) -> None:
         """Points the list at other `arrays` of the same names, shapes and dtypes, such as a step's new gradients.
@@ -142,11 +142,11 @@ class TensorList(Streamed):
         leaves = leaves_of(arrays, "arrays")
         own = self._named_leaves("the list") if leaves.named else self._labels("the list")
         leaves = trees.reorder(leaves, trees.pair(leaves, own))
-        self._point_at(leaves, as_tensors(leaves, dtype=dtype or self._dtype, writable=not self.read_only))
-        self._immutable = _first_immutable(self._keep)
+        self._set_pointers(leaves, as_tensors(leaves, dtype=dtype or self._dtype, writable=not self.read_only))
+        self._immutable = _first_immutable(self._tensors)
         self._iteration = None
-        self._bound += 1
-        self._next = 1
+        self._rebinds += 1
+        self._next_count = 1
 
     def set_present(self, present: Sequence[bool] | None) -> None:
         """Sets which tensors of a list of gradients take part from now on.
@@ -157,21 +157,22 @@ class TensorList(Streamed):
         list of parameters, copies or state.
         """
         with named_errors(present=self._leaves):
-            self._handle.set_present(None if present is None else numbers(map(bool, present)), self.stream)
+            self._handle.set_present(None if present is None else native_integers(map(bool, present)), self.stream)
 
-    def _point_at(self, leaves: trees.Leaves, tensors: list[Tensor]) -> None:
+    def _set_pointers(self, leaves: trees.Leaves, tensors: list[Tensor]) -> None:
         common_device(tensors, leaves, self.context.device)
-        for i, (new, old) in enumerate(zip(tensors, self._keep, strict=True)):
+        for i, (new, old) in enumerate(zip(tensors, self._tensors, strict=True)):
             if (new.count, new.dtype) != (old.count, old.dtype) or None not in (new.shape, old.shape) and (
                     new.shape != old.shape):
-                raise InvalidArgumentError(f"{leaves.label(i)} holds {_content(new)}, but the list has {_content(old)}")
+                raise InvalidArgumentError(f"{leaves.label(i)} holds {_dtype_and_shape(new)}, but the list has"
+                                           f" {_dtype_and_shape(old)}")
             if not same_order(new, old):
                 raise InvalidArgumentError(f"{leaves.label(i)} has strides {new.strides}, but the list has"
                                            f" {old.strides} (None: C order)")
         with named_errors(data=leaves):
             self._handle.set_pointers(tensor_array(tensors), self.stream)
-        self._keep[:] = tensors
-        self._torch = _torchs(tensors)
+        self._tensors[:] = tensors
+        self._torch_indices = _torch_indices_of(tensors)
 
     def _refresh(self, *, gradients: bool = False, uses: int = 0) -> None:
         """Follows PyTorch's tensors whose memory was replaced (``p.data = ...``) since the last call.
@@ -184,33 +185,33 @@ class TensorList(Streamed):
         if uses:
             self._require_writers(uses)
         moved = {}
-        for i in self._torch:
-            tensor = self._keep[i]
-            source = torch_memory.moved(tensor)
+        for i in self._torch_indices:
+            tensor = self._tensors[i]
+            source = torch_memory.replaced_source(tensor)
             if source is not None:
                 moved[i] = source
-            elif gradients and torch_memory.is_orphan(tensor):
+            elif gradients and torch_memory.is_unreferenced(tensor):
                 raise InvalidArgumentError(
                     f"{self._leaves.label(i)} was freed by its owner, as zero_grad() does: gradients made since are not"
                     " seen; use an optimizer of gradscaler.torch, zero_grad(set_to_none=False), or rebind")
         if moved:
-            self._point_at(self._leaves, [
+            self._set_pointers(self._leaves, [
                 as_tensor(moved[i], argument=self._leaves.label(i), dtype=self._dtype, any_order=True,
                           writable=not self.read_only) if i in moved else tensor
-                for i, tensor in enumerate(self._keep)])
+                for i, tensor in enumerate(self._tensors)])
 
     def _mark_written(self) -> None:
-        if self._torch:
-            torch_memory.mark_written(self._keep[i] for i in self._torch)
+        if self._torch_indices:
+            torch_memory.mark_written(self._tensors[i] for i in self._torch_indices)
 
-    def _orphans(self, uses: int) -> list[int]:
+    def _unreferenced(self, uses: int) -> list[int]:
         """The arrays to which there is no other reference, if it is time to count."""
-        if uses < self._next:
+        if uses < self._next_count:
             return []
         # No tensor may be in a variable meanwhile, which would hold it.
-        found = [] if self._shown else orphans(self._keep)
+        found = [] if self._handed_out else unreferenced(self._tensors)
         if not found:
-            self._next = 2 * uses
+            self._next_count = 2 * uses
         return found
 
     def _require_writers(self, uses: int) -> None:
@@ -218,13 +219,13 @@ class TensorList(Streamed):
         if self._immutable is not None:
             raise InvalidArgumentError(f"{self._leaves.label(self._immutable)} is immutable and was used in a step"
                                        f" before: {remedy}")
-        for i in self._orphans(uses):
+        for i in self._unreferenced(uses):
             raise InvalidArgumentError(f"{self._leaves.label(i)} was used in a step before and nothing else"
                                        f" holds it any more: {remedy}, or write them into the array that was passed")
 
     def _require_readers(self, uses: int) -> None:
         """InvalidArgumentError for arrays that no caller can read after a write, since nothing else holds them."""
-        for i in self._orphans(uses):
+        for i in self._unreferenced(uses):
             raise InvalidArgumentError(
                 f"{self._leaves.label(i)} is held by nothing else: the result of the step would be lost;"
                 " write new values into the array that was passed, or make an optimizer of the new arrays")
@@ -234,7 +235,7 @@ class TensorList(Streamed):
 
         `histogram` fills in :attr:`Diagnosis.histogram`.
         """
-        found, bins = self._looked_at(), range(EXPONENT_BINS if histogram else 0)
+        found, bins = self._diagnosed(), range(EXPONENT_BINS if histogram else 0)
         return [Diagnosis(**_fields.tensor_diagnosis_of(found.get(i)), name=name,
                           histogram=tuple(found.histogram(i, b) for b in bins)) for i, name in enumerate(self._names)]
 
@@ -244,28 +245,28 @@ class TensorList(Streamed):
         `dtype` is what gradients are computed in; by default the first tensor's. Raises InvalidArgumentError unless
         `current_scale` is finite and > 0.
         """
-        name = dtype_name(dtype) if dtype is not None else self._keep[0].dtype if self._keep else "float16"
+        name = dtype_name(dtype) if dtype is not None else self._tensors[0].dtype if self._tensors else "float16"
         scale = real("current_scale", current_scale, FLOAT32_MAX)
-        found = self._looked_at().recommend(scale, DTYPES[name])
+        found = self._diagnosed().recommend(scale, DTYPES[name])
         return Recommendation(found.scale, found.flushed)
 
-    def _looked_at(self) -> Any:
+    def _diagnosed(self) -> Any:
         self._refresh()
         return self._handle.diagnose(self.stream)
 
     def close(self) -> None:
         """Releases the list, and its arrays unless an optimizer still uses them."""
         super().close()
-        self._keep = []
+        self._tensors = []
 
     def __reduce__(self) -> Any:
         raise TypeError("a TensorList holds addresses and cannot be copied or pickled; make one of the arrays")
 
     def __repr__(self) -> str:
-        return f"<gradscaler.TensorList {counted(len(self._keep), 'tensor')}{' closed' if self.closed else ''}>"
+        return f"<gradscaler.TensorList {counted(len(self._tensors), 'tensor')}{' closed' if self.closed else ''}>"
 
 
-def _torchs(tensors: Sequence[Tensor]) -> list[int]:
+def _torch_indices_of(tensors: Sequence[Tensor]) -> list[int]:
     return [i for i, tensor in enumerate(tensors) if tensor.source is not None]
 
 
@@ -314,5 +315,5 @@ def _first_immutable(tensors: Sequence[Tensor]) -> int | None:
     return next((i for i, tensor in enumerate(tensors) if tensor.immutable), None)
 
 
-def _content(tensor: Tensor) -> str:
+def _dtype_and_shape(tensor: Tensor) -> str:
     return f"{tensor.dtype} of shape {tensor.shape}" if tensor.shape is not None else f"{tensor.count} x {tensor.dtype}"

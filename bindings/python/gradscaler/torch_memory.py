@@ -26,7 +26,7 @@ def is_plain(array: Any) -> bool:
 
 
 def is_plain_class(kind: Any) -> bool:
-    """Whether it is one of PyTorch's own two, or a subclass of Parameter that leaves all operations to PyTorch."""
+    """Returns whether it is one of PyTorch's two, or a subclass of Parameter that leaves all operations to PyTorch."""
     torch: Any = sys.modules["torch"]
     return kind is torch.Tensor or kind is torch.nn.Parameter or issubclass(kind, torch.nn.Parameter) and (
         kind.__torch_function__ is torch.nn.Parameter.__torch_function__) and (
@@ -44,12 +44,12 @@ def require_plain(array: Any, argument: str, instead: str = "") -> None:
 
 
 def is_parameter(array: Any) -> bool:
-    """Whether it is a tensor of PyTorch that is trained, or was before it was frozen: a parameter, or a leaf."""
+    """Returns whether PyTorch trains the tensor, or did before it was frozen: a parameter, or a leaf."""
     torch: Any = sys.modules.get("torch")
     return is_torch(array) and (isinstance(array, torch.nn.Parameter) or (array.requires_grad and array.is_leaf))
 
 
-def look(array: Any, argument: str, writable: bool) -> Tensor:
+def inspect_tensor(array: Any, argument: str, writable: bool) -> Tensor:
     """The memory of a tensor. Raises ValueError and TypeError naming `argument` for what is not safe to use."""
     torch: Any = sys.modules["torch"]
     local = "its to_local()" if hasattr(array, "to_local") else "a plain tensor of its memory"
@@ -97,7 +97,7 @@ def _needed(tensor: Any) -> int:
     return int((tensor.storage_offset() + tensor.numel()) * tensor.element_size())
 
 
-def moved(tensor: Tensor) -> Any | None:
+def replaced_source(tensor: Tensor) -> Any | None:
     """The tensor that `tensor` was made of if its memory is another now (``p.data = ...``, resized), else None."""
     source = tensor.source() if tensor.source is not None else None
     if source is None or (source.data_ptr() == tensor.address and source.numel() == tensor.count):
@@ -105,8 +105,8 @@ def moved(tensor: Tensor) -> Any | None:
     return source
 
 
-def is_orphan(tensor: Tensor) -> bool:
-    """Whether only this library still holds the memory, so that it cannot be written again.
+def is_unreferenced(tensor: Tensor) -> bool:
+    """Returns whether only this library still holds the memory, so that it cannot be written again.
 
     ``zero_grad()`` does this to gradients: backward then fills new ones, and the old ones never change.
     """
@@ -114,16 +114,17 @@ def is_orphan(tensor: Tensor) -> bool:
         return False
     # The tensor's own object may have been a temporary, as of p.grad.data; memory from elsewhere, as of from_numpy,
     # is its owner's to write.
-    return bool(tensor.owner.untyped_storage().resizable()) and _holders(tensor.owner) <= _holders_of_one()
+    is_resizable = bool(tensor.owner.untyped_storage().resizable())
+    return is_resizable and _storage_references(tensor.owner) <= _references_of_new_storage()
 
 
-def _holders(tensor: Any) -> int:
+def _storage_references(tensor: Any) -> int:
     return int(sys.modules["torch"]._C._storage_Use_Count(tensor.untyped_storage()._cdata))
 
 
 @functools.cache
-def _holders_of_one() -> int:
-    return _holders(sys.modules["torch"].empty(1))
+def _references_of_new_storage() -> int:
+    return _storage_references(sys.modules["torch"].empty(1))
 
 
 def mark_written(tensors: Iterable[Tensor]) -> None:

@@ -7,23 +7,21 @@ SGD counts no steps: what matters is whether it has taken its first one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import checkpoint, hyper
 from .checkpoint import Rename
 from .errors import InvalidArgumentError
-from .formats import EMA, REMAINDER
 from .messages import counted
-
-if TYPE_CHECKING:
-    from .optim import Optimizer
+from .optimizer_base import OptimizerBase
+from .state_formats import EMA, REMAINDER
 
 
 def is_torch_state(state_dict: Mapping[str, Any]) -> bool:
     return "kind" not in state_dict and "state" in state_dict and "param_groups" in state_dict
 
 
-def to_torch(optimizer: Optimizer) -> dict[str, Any]:
+def to_torch(optimizer: OptimizerBase) -> dict[str, Any]:
     import torch  # type: ignore[import-not-found, unused-ignore]
 
     kind = _kind(optimizer)
@@ -57,10 +55,10 @@ def to_torch(optimizer: Optimizer) -> dict[str, Any]:
     return {"state": state, "param_groups": groups}
 
 
-def from_torch(optimizer: Optimizer, state_dict: Mapping[str, Any], rename: Rename) -> None:
+def from_torch(optimizer: OptimizerBase, state_dict: Mapping[str, Any], rename: Rename) -> None:
     """Restores a state dict of ``torch.optim``, hyper-parameters included. On error nothing changes."""
     kind = _kind(optimizer)
-    if EMA in optimizer._codes():
+    if EMA in optimizer._slot_dtypes():
         raise InvalidArgumentError("torch.optim has no average of the weights; an optimizer without ema_decay takes it")
     groups = []
     arrays: dict[str, Any] = {}
@@ -88,17 +86,17 @@ def from_torch(optimizer: Optimizer, state_dict: Mapping[str, Any], rename: Rena
                 raise InvalidArgumentError(f"{label} has no {missing[0]!r}")
             steps[name] = int(entry["step"]) if "step" in entry else int(bool(present))
             arrays.update({f"{slot}.{name}": entry[slot] for slot in present})
-    places = [f"{slot}.{name}" for slot in slots for name in optimizer.names]
-    if any(place not in arrays for place in places):
+    keys = [f"{slot}.{name}" for slot in slots for name in optimizer.names]
+    if any(key not in arrays for key in keys):
         # Before the first step of a parameter: what its state begins with.
         fresh = checkpoint.save(optimizer, full=True)
         first = float(groups[0]["initial_accumulator_value"]) if kind == "Adagrad" else 0.0
-        arrays = {place: arrays[place] if place in arrays else fresh[place] * 0 + first for place in places}
+        arrays = {key: arrays[key] if key in arrays else fresh[key] * 0 + first for key in keys}
     each = {f"steps.{name}": count for name, count in steps.items()}
-    optimizer._load(groups, {"steps": max(steps.values(), default=0), **each, **arrays}, None)
+    checkpoint.load_groups(optimizer, groups, {"steps": max(steps.values(), default=0), **each, **arrays}, None)
 
 
-def _kind(optimizer: Optimizer) -> str:
+def _kind(optimizer: OptimizerBase) -> str:
     import torch  # type: ignore[import-not-found, unused-ignore]
 
     kind = type(optimizer).__name__
@@ -107,15 +105,15 @@ def _kind(optimizer: Optimizer) -> str:
     return kind
 
 
-def _slots(optimizer: Optimizer) -> list[str]:
-    return [slot for slot in optimizer._codes() if slot not in (EMA, REMAINDER)]
+def _slots(optimizer: OptimizerBase) -> list[str]:
+    return [slot for slot in optimizer._slot_dtypes() if slot not in (EMA, REMAINDER)]
 
 
-def _needed(optimizer: Optimizer) -> list[str]:
+def _needed(optimizer: OptimizerBase) -> list[str]:
     return [key for key in optimizer._KEYS if key != "eps_root"]
 
 
-def _require_kind(optimizer: Optimizer, group: Mapping[str, Any], label: str) -> None:
+def _require_kind(optimizer: OptimizerBase, group: Mapping[str, Any], label: str) -> None:
     kind = _kind(optimizer)
     for key in _needed(optimizer):
         if key not in group:
@@ -126,8 +124,8 @@ def _require_kind(optimizer: Optimizer, group: Mapping[str, Any], label: str) ->
         raise InvalidArgumentError(f"{label} has decoupled_weight_decay={decoupled}; it is one of torch.optim.{other}")
 
 
-def _names(optimizer: Optimizer, groups: Any, rename: Rename) -> dict[Any, str]:
-    """What the numbers of PyTorch's parameters are called here."""
+def _names(optimizer: OptimizerBase, groups: Any, rename: Rename) -> dict[Any, str]:
+    """The names here of PyTorch's parameters, by their numbers there."""
     indices = [index for group in groups for index in group["params"]]
     given = [name for group in groups for name in group.get("param_names", [])]
     if len(given) == len(indices) and optimizer.params._named_leaves("params").named:

@@ -23,7 +23,7 @@ _Child = tuple[str, str, bool, Any]
 
 @dataclass
 class Leaves:
-    """What :func:`flatten` finds, one entry of each list for each leaf, in the order of the collection."""
+    """The result of :func:`flatten`: one entry of each list for each leaf, in the order of the collection."""
 
     #: What they are the leaves of, in messages: ``params``.
     argument: str
@@ -106,7 +106,7 @@ def reorder(leaves: Leaves, order: Sequence[int]) -> Leaves:
 
 
 def is_mapping(value: Any) -> bool:
-    """Whether it is a mapping, or has the methods of one, as torch.nn.ParameterDict has.
+    """Returns whether it is a mapping, or has the methods of one, as torch.nn.ParameterDict has.
 
     Not what is an array besides, as pandas' Series: its items are copies.
     """

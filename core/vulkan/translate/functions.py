@@ -412,7 +412,7 @@ def _first_return(node):
 
 
 def _is_only_read(node, identity):
-    """Whether each use of a number is the load of its value."""
+    """Returns whether each use of a number is the load of its value."""
     for child in node.get("inner", ()):
         is_use = child.get("kind") == "DeclRefExpr" and child["referencedDecl"]["id"] == identity
         if is_use and node.get("castKind") != "LValueToRValue":

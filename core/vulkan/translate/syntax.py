@@ -6,7 +6,7 @@ import subprocess
 
 
 class Refused(Exception):
-    """What cannot be translated; the message names the place."""
+    """Raised for text that cannot be translated; the message names the place."""
 
 
 class Tree:

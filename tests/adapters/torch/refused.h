@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a call of the libtorch adapter is refused with.
+// The error with which a call of the libtorch adapter is refused.
 #pragma once
 
 #include <gtest/gtest.h>

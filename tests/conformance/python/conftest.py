@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the comparisons with PyTorch share: distances in ulp, and `measured`, which keeps the numbers that a test found.
+"""Shared by the comparisons with PyTorch: distances in ulp, and `measured`, which keeps the numbers that a test found.
 
 GSC_MEASURED names a file for the numbers of all test files: `scripts/conformance numerics` makes the tables of
 docs/dev/conformance.md of it. The tests themselves only assert bounds.

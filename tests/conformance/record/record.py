@@ -58,9 +58,9 @@ def pattern(seed, steps):
 
 
 def comparable(scales):
-    """How many updates of a trajectory the library can follow. It ends before the scale becomes subnormal, as its
-    inverse is then inf and unscaling itself overflows, which the library counts and most systems do not notice; and
-    before a scale that is a Python number leaves the range of fp32."""
+    """The number of updates of a trajectory that the library can follow. It ends before the scale becomes subnormal, as
+    its inverse is then inf and unscaling itself overflows, which the library counts and most systems do not notice;
+    and before a scale that is a Python number leaves the range of fp32."""
     for i, scale in enumerate(scales):
         if scale < 2.0**-126 or (math.isfinite(scale) and not math.isfinite(golden.to_float32(scale))):
             return i

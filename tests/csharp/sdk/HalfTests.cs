@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the assembly has under .NET 5 and later only: arrays and spans of Half.
+// Parts that the assembly has under .NET 5 and later only: arrays and spans of Half.
 using System;
 using NUnit.Framework;
 

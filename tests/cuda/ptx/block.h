@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the scheduler (machine.cpp) and the memory (memory.cpp) know about a running block.
+// A running block, as the scheduler (machine.cpp) and the memory (memory.cpp) know it.
 #pragma once
 
 #include <array>

@@ -54,7 +54,7 @@ EXPECTED = {
 
 
 def run(executable, tests="*", **environment):
-    """How one run ends: ("", "") if it passes, else the test that was running and its message."""
+    """The end of one run: ("", "") if it passes, else the test that was running and its message."""
     command = [executable, "--gtest_fail_fast", "--gtest_filter=" + tests]
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT,
@@ -110,7 +110,7 @@ def missing_rows(executable):
 
 
 def reason_for(place, kernel):
-    """Why this mutant lives, or None."""
+    """The reason for which this mutant lives, or None."""
     file, number = place.rsplit(":", 1)
     lines = f"{text_of(place)} {text_of(f'{file}:{int(number) + 1}')}"
     return EXPECTED.get((kernel, lines))

@@ -37,7 +37,7 @@ def require_device(has_one, package):
 
 
 def alone_and_together(work, count=3):
-    """What work(seed) returns for each seed: one after the other, and on as many threads at once."""
+    """The results of work(seed) for each seed: one after the other, and on as many threads at once."""
     barrier = threading.Barrier(count)
 
     def at_once(seed):

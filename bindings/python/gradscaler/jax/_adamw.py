@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from .. import hyper
 from .._native import integer, native
-from ..formats import GROUPED, REMAINDER, SCALE, STORED, codes_of, groups_shape
+from ..state_formats import GROUPED, REMAINDER, SCALE, STORED, groups_shape, slot_dtypes
 from . import _handlers
+from ._jax_imports import jax, jnp
 from ._trees import flattened, paired, require_floating
-from ._untyped import jax, jnp
 
 _SLOTS = ("exp_avg", "exp_avg_sq")
 _DTYPES = {native.BF16: "bfloat16", native.FP32: "float32", **STORED}
@@ -52,7 +52,7 @@ def _codes(state: str, master: str | None) -> dict[str, int]:
     """The library's dtype of each slot of a format; ValueError for one that there is not."""
     hyper.format_code("state", state, hyper.STATE)
     hyper.format_code("master", master, hyper.MASTER)
-    found = codes_of(native.ADAMW, state, master)
+    found = slot_dtypes(native.ADAMW, state, master)
     return {slot: found[slot] for slot in (*_SLOTS, REMAINDER) if slot in found}
 
 
@@ -111,7 +111,7 @@ def adamw(params: Any, grads: Any, state: Any, *, lr: Any = 1e-3, betas: tuple[f
     options: dict[str, Any] = dict(beta1=fixed("betas[0]", betas[0]), beta2=fixed("betas[1]", betas[1]),
                                    eps=fixed("eps", eps), weight_decay=fixed("weight_decay", weight_decay))
     leaves, tree = flattened("params", params)
-    gradients, found = paired("grads", grads, params), _handlers.word("found_inf", found_inf)
+    gradients, found = paired("grads", grads, params), _handlers.scalar("found_inf", found_inf)
     options.update(lr=lr, inv_scale=inv_scale, found_inf=found, steps=state.step)
     applied = state.step + (found == 0).astype(jnp.int32)
 

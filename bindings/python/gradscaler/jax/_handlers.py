@@ -18,9 +18,9 @@ import numpy as np  # type: ignore[import-not-found, unused-ignore]
 from .._native import integer, native, real
 from ..build import PACKAGE
 from ..errors import InvalidArgumentError
-from ..formats import GROUPED, groups_of, groups_shape
-from ._shards import alike, per_shard
-from ._untyped import jax, jnp
+from ..state_formats import GROUPED, groups_of, groups_shape
+from ._jax_imports import jax, jnp
+from ._shards import grouped_by_variance, per_shard
 
 NAMES = ("gradscaler_unscale_check", "gradscaler_update_scale", "gradscaler_step", "gradscaler_convert")
 
@@ -39,7 +39,7 @@ _NUMBERS = ("beta1", "beta2", "beta3", "eps", "eps_root", "weight_decay", "momen
 Options = tuple[tuple[str, Any], ...]
 
 
-def word(name: str, value: Any, dtype: Any = jnp.float32) -> Any:
+def scalar(name: str, value: Any, dtype: Any = jnp.float32) -> Any:
     """A single number, traced or not; InvalidArgumentError naming the argument for an array of several, which would be
     broadcast: some elements would be stepped on, and others not."""
     if callable(value):
@@ -62,8 +62,8 @@ def unscale_check(arrays: Sequence[Any], inv_scale: Any) -> tuple[list[Any], Any
     """`arrays` times `inv_scale`, and 1.0 if one of them is inf or NaN before or after, else 0.0."""
     unscaled: list[Any] = [None] * len(arrays)
     any_found = jnp.float32(0.0)
-    for leaves in alike((array,) for array in arrays):
-        found, *results = _unscale_check(len(leaves))(word("inv_scale", inv_scale), jnp.float32(0.0),
+    for leaves in grouped_by_variance((array,) for array in arrays):
+        found, *results = _unscale_check(len(leaves))(scalar("inv_scale", inv_scale), jnp.float32(0.0),
                                                       *(arrays[i] for i in leaves))
         any_found = jnp.maximum(any_found, found)
         for i, result in zip(leaves, results, strict=True):
@@ -85,10 +85,10 @@ def _unscale_check(count: int) -> Any:
 
 def update_scale(scale: Any, growth_tracker: Any, found_inf: Any, growth_factor: float, backoff_factor: float,
                  growth_interval: int) -> tuple[Any, Any]:
-    scale, growth_tracker = word("scale", scale), word("growth_tracker", growth_tracker, jnp.int32)
+    scale, growth_tracker = scalar("scale", scale), scalar("growth_tracker", growth_tracker, jnp.int32)
     call = jax.ffi.ffi_call("gradscaler_update_scale", [scale, growth_tracker], vmap_method="sequential",
                             input_output_aliases={0: 0, 1: 1})
-    after = call(scale, growth_tracker, word("found_inf", found_inf),
+    after = call(scale, growth_tracker, scalar("found_inf", found_inf),
                  growth_factor=np.float64(fixed("growth_factor", growth_factor)),
                  backoff_factor=np.float64(fixed("backoff_factor", backoff_factor)),
                  growth_interval=np.int32(integer("growth_interval", growth_interval, -(1 << 31), (1 << 31) - 1)))
@@ -96,7 +96,7 @@ def update_scale(scale: Any, growth_tracker: Any, found_inf: Any, growth_factor:
 
 
 class Format(NamedTuple):
-    """How an optimizer keeps its state: numbers of gsc_optimizer_options, and the library's dtype of each slot."""
+    """The format of an optimizer's state: numbers of gsc_optimizer_options, and the library's dtype of each slot."""
 
     state_format: int
     master_format: int
@@ -118,12 +118,13 @@ def step(kind: str, grads: Sequence[Any], params: Sequence[Any], slots: Sequence
     exact for longer than bias corrections differ from 1. `options` are those of gsc_optimizer_options, numbers of
     Python.
     """
-    words = (word("lr", lr), word("inv_scale", inv_scale), word("found_inf", found_inf), word("the step count", steps))
+    words = (scalar("lr", lr), scalar("inv_scale", inv_scale), scalar("found_inf", found_inf),
+             scalar("the step count", steps))
     columns = [grads, params, *slots, *scales]
     written: list[list[Any]] = [[None] * len(grads) for _ in columns[1:]]
     if form is not None:
         columns.append(_numbers_of_groups(params))
-    for leaves in alike(zip(*columns, strict=True)):
+    for leaves in grouped_by_variance(zip(*columns, strict=True)):
         call = _step(kind, len(leaves), len(slots), form, tuple(sorted(options.items())))
         flat = call(*words, *(column[i] for column in columns for i in leaves))
         for number, column in enumerate(written):
@@ -143,7 +144,7 @@ def _numbers_of_groups(params: Sequence[Any]) -> list[Any]:
 
 def direction(kind: str, grads: Sequence[Any], slots: Sequence[Sequence[Any]], **arguments: Any
               ) -> tuple[list[Any], list[list[Any]]]:
-    """What :func:`step` adds to parameters with the learning rate 1, and the state; -0.0 where `found_inf` != 0."""
+    """The updates of :func:`step` with the learning rate 1, and the state; -0.0 where `found_inf` is not 0."""
     # -0.0 leaves every parameter as it is when it is added; +0.0 would turn the sign of a -0.0.
     nothing = [jnp.full_like(grad, -0.0, jnp.promote_types(grad.dtype, jnp.float32)) for grad in grads]
     return step(kind, grads, nothing, slots, lr=1.0, **arguments)[:2]

@@ -16,7 +16,7 @@ import numpy as np  # type: ignore[import-not-found, unused-ignore]
 
 from .._native import native
 from . import _handlers
-from ._untyped import jax, jnp
+from ._jax_imports import jax, jnp
 
 #: The arguments of a scaler that :func:`update` applies. All others are refused, those that a later header adds too,
 #: until the formula here has them; test_jax_scale.py replays every option of the library.
@@ -102,7 +102,7 @@ def _bits(value: float) -> int:
 
 
 def _is_below(part: Any, whole: Any, limit: float) -> Any:
-    """Whether the quotient of two int32 > 0, rounded to double, is below `limit`. Exact, in integers."""
+    """Returns whether the quotient of two int32 > 0, rounded to double, is below `limit`. Exact, in integers."""
     if limit == 0.0:
         return False
     # Quotients below this bound round to less than `limit`. No quotient is the bound: its denominator is larger.

@@ -13,13 +13,13 @@ from .._fields import INTEGERS, REALS, WORDS
 from .._native import native
 from ..scaler import GradScaler
 from . import _handlers
+from ._jax_imports import jax, jnp
 from ._policy import APPLIED
 from ._policy import update as update_by_policy
 from ._shards import vary
 from ._trees import flattened
-from ._untyped import jax, jnp
 
-# What nothing inside of a compiled function can do.
+# Arguments for work that nothing inside of a compiled function can do, and what to do instead.
 _HOST_ONLY = {
     "enabled": "leave the DynamicScale out of the step instead",
     "floor_action": "nothing can be raised inside of jit; look at skips_at_floor",
@@ -36,7 +36,7 @@ def unscale_check(grads: Any, inv_scale: Any, found_inf: Any = 0.0) -> tuple[Any
     naming the leaf, for other dtypes.
     """
     leaves, tree = flattened("grads", grads)
-    before = _handlers.word("found_inf", found_inf)
+    before = _handlers.scalar("found_inf", found_inf)
     if not leaves:
         return grads, before
     unscaled, found = _handlers.unscale_check(leaves, inv_scale)
@@ -146,12 +146,12 @@ class DynamicScale:
                                           **{name: options[name] for name in _PYTORCHS if name in options})
             return replace(self, scale=scale, growth_tracker=tracker)
         scale, tracker, counters = update_by_policy(self.scale, self.growth_tracker, self.counters,
-                                                    _handlers.word("found_inf", found_inf), self.policy)
+                                                    _handlers.scalar("found_inf", found_inf), self.policy)
         return replace(self, scale=scale, growth_tracker=tracker, counters=counters)
 
 
 def _loss_and_aux(result: Any, has_aux: bool) -> tuple[Any, Any]:
-    """What a function returned. As in jax.value_and_grad the loss is floating: gradients of others are 0, or a part."""
+    """Splits what a function returned. As in jax.value_and_grad the loss is floating: others have gradients of 0."""
     if has_aux and not (isinstance(result, (tuple, list)) and len(result) == 2):
         raise TypeError(f"function returned {type(result).__name__}; with has_aux it must return (loss, aux)")
     loss, aux = result if has_aux else (result, None)

@@ -13,8 +13,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ..formats import GROUP, groups_axis
-from ._untyped import custom_partitioning, jax, jnp
+from ..state_formats import GROUP, groups_axis
+from ._jax_imports import custom_partitioning, jax, jnp
 
 #: For each operand or result the number of the leaf whose shape and shards it has; None for a word. ~number is an array
 #: of :func:`groups_shape` of that leaf, such as its scales.
@@ -116,7 +116,7 @@ def per_shard(body: Callable[..., Sequence[Any]], operands: Leaves, results: Lea
     return batched_too
 
 
-def alike(rows: Iterable[Sequence[Any]]) -> list[list[int]]:
+def grouped_by_variance(rows: Iterable[Sequence[Any]]) -> list[list[int]]:
     """The numbers of the rows, by what their arrays vary over: each group can be one call without varying more."""
     groups: dict[Any, list[int]] = {}
     for i, row in enumerate(rows):

@@ -10,7 +10,7 @@ import numpy as np  # type: ignore[import-not-found, unused-ignore]
 
 from .. import trees
 from ..memory import DTYPES
-from ._untyped import jax, jnp
+from ._jax_imports import jax, jnp
 
 # Not all that have a dtype: a Param of flax.nnx has that of the array in it.
 _ARRAYS = (jax.Array, np.ndarray, np.generic)

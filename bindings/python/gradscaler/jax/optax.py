@@ -24,8 +24,8 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _handlers
+from ._jax_imports import jax, jnp
 from ._trees import flattened, paired
-from ._untyped import jax, jnp
 
 __all__ = ["adabelief", "adadelta", "adagrad", "adam", "adamax", "adamw", "ademamix", "lamb", "lars", "lion", "nadam",
            "nadamw", "novograd", "radam", "rmsprop", "scale_by_adam", "scale_by_lion", "scale_by_rss",
@@ -162,9 +162,9 @@ def skip_if_found_inf(inner: Any) -> Any:
     def update(updates: Any, state: Any, params: Any = None, *, found_inf: Any = 0.0, inv_scale: Any = None,
                **others: Any) -> tuple[Any, Any]:
         _require_known(others)
-        applied = _handlers.word("found_inf", found_inf) == 0
+        applied = _handlers.scalar("found_inf", found_inf) == 0
         if inv_scale is not None:
-            factor = _handlers.word("inv_scale", inv_scale)
+            factor = _handlers.scalar("inv_scale", inv_scale)
             updates = jax.tree_util.tree_map(lambda g: jnp.asarray(g, _wide(g)) * factor, updates)
         updates, after = inner_update(updates, state, params, **others)
         return _where(applied, updates), _where(applied, after, state)
@@ -273,7 +273,8 @@ def _transformation(init: Callable[[Any], Any], update: Callable[..., tuple[Any,
     def with_words(updates: Any, state: Any, params: Any = None, *, found_inf: Any = 0.0, inv_scale: Any = 1.0,
                    **others: Any) -> tuple[Any, Any]:
         _require_known(others)
-        return update(updates, state, _handlers.word("found_inf", found_inf), _handlers.word("inv_scale", inv_scale))
+        return update(updates, state, _handlers.scalar("found_inf", found_inf),
+                      _handlers.scalar("inv_scale", inv_scale))
 
     return optax.GradientTransformationExtraArgs(init, with_words)
 
@@ -288,7 +289,7 @@ def _skipping(first: Any, *rest: Any) -> Any:
 
     def update(updates: Any, state: Any, params: Any = None, *, found_inf: Any = 0.0, **others: Any
                ) -> tuple[Any, Any]:
-        applied = _handlers.word("found_inf", found_inf) == 0
+        applied = _handlers.scalar("found_inf", found_inf) == 0
         updates, after = chain.update(updates, state, params, found_inf=found_inf, **others)
         return _where(applied, updates), (after[0], *_where(applied, after[1:], state[1:]))
 

@@ -16,13 +16,13 @@ from typing import Any
 from .. import torch_state
 from ..optim import Optimizer
 from . import _optimizers, _others
-from ._check import StepReport
+from ._grad_check import StepReport
+from ._lr_scheduler import AppliedLR
 from ._memory import memory
 from ._optim import FusedOptimizer
 from ._optimizers import *  # noqa: F403 - all of its __all__
 from ._others import *  # noqa: F403 - its __all__ comes from the header
 from ._scaler import GradScaler
-from ._schedule import AppliedLR
 
 __all__ = ["AppliedLR", "FusedOptimizer", "GradScaler", "StepReport", "memory",
            "optimizer_state_dict"]

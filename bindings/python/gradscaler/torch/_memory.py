@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model, its gradients and its optimizer take in memory, by the format of state."""
+"""A table of the memory that a model, its gradients and its optimizer take, by the format of state."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .. import hyper
 from .._native import native
-from ._formats import codes_for, fresh
 from ._optim import FusedOptimizer
 from ._optimizers import AdamW
+from ._state_formats import initial_state, param_slot_dtypes
 
 #: Weights of 16 bits in one of these, after what most train with today: float32 weights and state, and masters of them.
 _FORMATS = (("fp32", "split"), ("16bit", "split"), ("8bit", "split"), ("8bit", "split24"), ("8bit", "stochastic"))
@@ -65,11 +65,11 @@ def memory(model: torch.nn.Module, optimizer: type[FusedOptimizer] = AdamW) -> M
 
 def _state_bytes(params: list[Any], kind: int, state: str, master: str | None) -> int:
     return sum(_bytes(tuple(p.shape), slot, code) for p in params
-               for slot, code in codes_for(p, kind, state, master).items()
+               for slot, code in param_slot_dtypes(p, kind, state, master).items()
                if hyper.has_slot(kind, slot, kind in (native.SGD, native.LARS), 0))
 
 
 @functools.lru_cache(maxsize=1024)
 def _bytes(shape: tuple[int, ...], slot: str, code: int) -> int:
     p = torch.empty(shape, dtype=torch.bfloat16, device="meta")
-    return sum(value.numel() * value.element_size() for value in fresh(p, slot, code).values())
+    return sum(value.numel() * value.element_size() for value in initial_state(p, slot, code).values())

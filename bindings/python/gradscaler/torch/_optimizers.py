@@ -11,11 +11,11 @@ from typing import Any
 import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .._native import native
-from ..formats import REMAINDER
 from ..policy import Unpack
-from ._formats import MASTER, NARROW, wide
+from ..state_formats import REMAINDER
 from ._optim import FusedOptimizer, Own
-from ._settle import labelled
+from ._param_groups import labelled_params
+from ._state_formats import MASTER, NARROW_DTYPES, full_dtype
 
 __all__ = ["SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop"]
 
@@ -79,13 +79,13 @@ class Adagrad(FusedOptimizer, torch.optim.Adagrad):  # type: ignore[misc, unused
         self._setup(fused, **own)
         super().__init__(params, lr, lr_decay, weight_decay, initial_accumulator_value, eps, foreach,
                          maximize=maximize, differentiable=differentiable, fused=fused)
-        for p, group, label in labelled(self.param_groups):
+        for p, group, label in labelled_params(self.param_groups):
             entry, first = self.state[p], group["initial_accumulator_value"]
-            if p.dtype in NARROW or first != initial_accumulator_value:
+            if p.dtype in NARROW_DTYPES or first != initial_accumulator_value:
                 # PyTorch's has 16 bits, and the value of the constructor in every group.
-                entry["sum"] = torch.full_like(p, first, dtype=wide(p), requires_grad=False)
+                entry["sum"] = torch.full_like(p, first, dtype=full_dtype(p), requires_grad=False)
             if p.device.type != "meta":
-                self._fit(entry, p, group, label)
+                self._convert_entry(entry, p, group, label)
 
 
 class RMSprop(FusedOptimizer, torch.optim.RMSprop):  # type: ignore[misc, unused-ignore]
@@ -202,7 +202,7 @@ class ScheduleFree(FusedOptimizer):
         return super()._step(closure)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restores a state dict, also one of the package schedulefree, which has counts and sums per group."""
+        """Restores `state_dict`, also one of the package schedulefree, which has counts and sums per group."""
         if any("weight_sum" in group for group in state_dict["param_groups"]):
             state_dict = self._converted(state_dict)
         super().load_state_dict(state_dict)

@@ -24,14 +24,14 @@ from ..optim import Optimizer
 from ..policy import Unpack
 from ..report import HistoryEntry, Report, report_of
 from ..tensors import TensorList
-from ._check import Totals, is_lost
-from ._formats import CODES
-from ._held import is_counted
-from ._optim import NO_CLOSURE, FusedOptimizer, untraced
-from ._policy import Policy, is_pytorchs
-from ._settle import label_of, labelled
-from ._shards import dtensor, is_flattened, mesh_groups, overflow_groups
-from ._threads import context_of, stream_of
+from ._contexts import context_of, stream_of
+from ._grad_check import Totals, is_underflowed
+from ._optim import NO_CLOSURE, FusedOptimizer, not_compiled
+from ._param_groups import labelled_params, param_label
+from ._references import is_step_counted
+from ._scale_updater import ScaleUpdater, is_torch_policy
+from ._shards import all_reduce_found_inf, dtensor, is_flattened, mesh_groups
+from ._state_formats import DTYPE_CODES
 
 
 class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
@@ -43,17 +43,17 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     """
 
     # found_inf of each optimizer's last step, on the device until it is asked for.
-    _found: weakref.WeakKeyDictionary[Any, list[Any]] | None = None
+    _found_inf_of: weakref.WeakKeyDictionary[Any, list[Any]] | None = None
     # Those of the iteration under way, or of the last one.
-    _latest: list[weakref.ref[Any]] = []
-    _is_over = True
+    _recent_optimizers: list[weakref.ref[Any]] = []
+    _iteration_is_over = True
     # Options beyond PyTorch's, and the first scale that they were checked with.
-    _beyond: dict[str, Any] = {}
+    _extra_options: dict[str, Any] = {}
     # What updates the scale, from the first update on, and the counters that it is to begin with.
-    _updater: Policy | None = None
+    _updater: ScaleUpdater | None = None
     _counters: dict[str, int] | None = None
     _warned = False
-    _warned_of_nothing = False
+    _warned_of_no_gradients = False
     # Whether a state was loaded, so that there is a scale before the first loss.
     _has_loaded = False
 
@@ -62,7 +62,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
                  **policy: Unpack[_policy.Policy]) -> None:
         super().__init__(device, init_scale, growth_factor, backoff_factor, growth_interval, enabled)
         if policy:
-            self._beyond = {"init_scale": init_scale, **policy}
+            self._extra_options = {"init_scale": init_scale, **policy}
             with named_errors():
                 # Checks them.
                 native.Scaler(default_context("cpu")._handle, self._native_options(growth_factor, backoff_factor,
@@ -75,7 +75,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
 
     def _native_options(self, growth_factor: float, backoff_factor: float, growth_interval: int) -> Any:
         options = native.ScalerOptions()
-        _policy.apply(options, {**self._beyond, "growth_factor": growth_factor, "backoff_factor": backoff_factor,
+        _policy.apply(options, {**self._extra_options, "growth_factor": growth_factor, "backoff_factor": backoff_factor,
                                 "growth_interval": growth_interval})
         return options
 
@@ -85,19 +85,19 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         if not self._enabled:
             return {**_policy.describe(native.ScalerOptions()), "enabled": False}
         found = _policy.describe(self._native_options(*self._factors()))
-        return {**found, "init_scale": self._beyond.get("init_scale", self._init_scale)}
+        return {**found, "init_scale": self._extra_options.get("init_scale", self._init_scale)}
 
     def _factors(self) -> tuple[float, float, int]:
         return self._growth_factor, self._backoff_factor, self._growth_interval
 
-    @untraced  # type: ignore[untyped-decorator, unused-ignore]
+    @not_compiled  # type: ignore[untyped-decorator, unused-ignore]
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """Unscales the gradients of `optimizer` and steps, unless one of them is inf or NaN.
 
         `args` and `kwargs` go to its ``step``, whose result is returned. Errors are those of ``torch.amp.GradScaler``,
         and a closure is refused by position, too.
         """
-        _require_torchs(optimizer)
+        _require_torch_optimizer(optimizer)
         if self._enabled and any(map(callable, args)):
             raise RuntimeError(NO_CLOSURE)
         if isinstance(optimizer, FusedOptimizer):
@@ -105,29 +105,31 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         else:
             done = super().step(optimizer, *args, **kwargs)
         if self._enabled:
-            if self._found is None:
-                self._found = weakref.WeakKeyDictionary()
-            self._found[optimizer] = list(self._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values())
-            self._latest = [*([] if self._is_over else self._latest), weakref.ref(optimizer)]
-            self._is_over = False
+            if self._found_inf_of is None:
+                self._found_inf_of = weakref.WeakKeyDictionary()
+            state = self._per_optimizer_states[id(optimizer)]
+            self._found_inf_of[optimizer] = list(state["found_inf_per_device"].values())
+            recent = [] if self._iteration_is_over else self._recent_optimizers
+            self._recent_optimizers = [*recent, weakref.ref(optimizer)]
+            self._iteration_is_over = False
         return done
 
     def unscale_(self, optimizer: Any) -> None:
         """Divides the gradients of `optimizer` by the scale in place, as PyTorch's class does."""
-        _require_torchs(optimizer)
+        _require_torch_optimizer(optimizer)
         super().unscale_(optimizer)
 
     def _step_fused(self, optimizer: FusedOptimizer, args: Any, kwargs: Any) -> Any:
-        optimizer._check, optimizer._skips_outside = None, True
+        optimizer._grad_check, optimizer._skip_is_external = None, True
         try:
             return None if self._is_skipped(optimizer) else super().step(optimizer, *args, **kwargs)
         finally:
             # If the step was not reached, the next one must not go by this check.
-            optimizer._check, optimizer._skips_outside, optimizer._grads = None, False, []
+            optimizer._grad_check, optimizer._skip_is_external, optimizer._bound_grads = None, False, []
 
     def _is_skipped(self, optimizer: FusedOptimizer) -> bool:
-        """Whether a step that is counted must not be called. Waits for a CUDA device if it is."""
-        if not self._enabled or not is_counted(optimizer) or not optimizer._step_supports_amp_scaling:
+        """Returns whether a step that is counted must not be called. Waits for a CUDA device if it is."""
+        if not self._enabled or not is_step_counted(optimizer) or not optimizer._step_supports_amp_scaling:
             return False
         state = self._per_optimizer_states[id(optimizer)]
         if state["stage"] is OptState.READY:
@@ -142,14 +144,14 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         return bool(found)
 
     def applied(self, optimizer: Any) -> bool:
-        """Whether the last :meth:`step` of `optimizer` was applied, and not skipped; also after :meth:`update`.
+        """Returns whether the last :meth:`step` of `optimizer` was applied, and not skipped; also after :meth:`update`.
 
         Waits for a CUDA device. Raises ValueError if this scaler has not stepped on it yet. If a trainer has wrapped
         the optimizer, pass the original.
         """
         if not self._enabled:
             return True
-        found = (self._found or {}).get(optimizer)
+        found = (self._found_inf_of or {}).get(optimizer)
         if found is None:
             raise ValueError(f"this scaler has taken no step of that {type(optimizer).__name__} yet")
         return not any(bool(flag) for flag in found)
@@ -162,7 +164,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         if not self._enabled:
             return replace(report_of(native.Report()), scale=1.0)
         found = self._updater_on(torch.device("cpu") if self._scale is None else self._scale.device)
-        optimizers = self._recent() if optimizer is None else [_require_torchs(optimizer)]
+        optimizers = self._recent() if optimizer is None else [_require_torch_optimizer(optimizer)]
         try:
             return self._completed(found.report(), optimizers)
         except ScaleFloorError as error:
@@ -171,7 +173,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
             raise
 
     def _completed(self, found: Report, optimizers: list[Any]) -> Report:
-        totals = [_totals(one, self._is_applied(one)) for one in optimizers]
+        totals = [_grad_totals(one, self._is_applied(one)) for one in optimizers]
         norms = [one.norm for one in totals if one.norm is not None]
         largest = [one.amax for one in totals if one.amax is not None]
         first = next((one for one in totals if one.first >= 0), Totals())
@@ -185,10 +187,10 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
             first_tensor=first.first, first_element=first.first_element, first_name=first.first_name)
 
     def _recent(self) -> list[Any]:
-        return [optimizer for optimizer in (found() for found in self._latest) if optimizer is not None]
+        return [optimizer for optimizer in (found() for found in self._recent_optimizers) if optimizer is not None]
 
     def _is_applied(self, optimizer: Any) -> bool:
-        return optimizer not in (self._found or ()) or self.applied(optimizer)
+        return optimizer not in (self._found_inf_of or ()) or self.applied(optimizer)
 
     def history(self) -> list[HistoryEntry]:
         """As :meth:`gradscaler.GradScaler.history`, but norms and counts are None: no gradients are kept. Blocks.
@@ -198,7 +200,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         return [] if self._updater is None else self._updater.history()
 
     def _gradients_of(self, optimizer: Any) -> TensorList:
-        return TensorList(gradients_of(_named(optimizer), "optimizer"), read_only=True)
+        return TensorList(gradients_of(_named_params(optimizer), "optimizer"), read_only=True)
 
     def overflowed(self, optimizer: Any) -> tuple[str, ...]:
         """The parameters of `optimizer` whose ``.grad`` has an inf or NaN now, in their order. Waits for the device.
@@ -206,8 +208,8 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         Ask before ``zero_grad()``. Gives names if the optimizer was made from ``named_parameters()``. For optimizers of
         this module ``report()`` has more, at any time.
         """
-        _require_torchs(optimizer)
-        return tuple(name for name, p in _named(optimizer) if not _is_finite(p))
+        _require_torch_optimizer(optimizer)
+        return tuple(name for name, p in _named_params(optimizer) if not _is_finite(p))
 
     def __repr__(self) -> str:
         disabled = "" if self._enabled else " disabled"
@@ -215,7 +217,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        for name in ("_found", "_latest", "_is_over"):
+        for name in ("_found_inf_of", "_recent_optimizers", "_iteration_is_over"):
             state.pop(name, None)
         if state.pop("_updater", None) is not None:
             state["_counters"] = self._saved_counters()
@@ -227,7 +229,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     def state_dict(self) -> dict[str, Any]:
         """PyTorch's keys, and for another policy ours under ``"gradscaler"``; empty if disabled. Blocks."""
         found: dict[str, Any] = super().state_dict()
-        if found and not is_pytorchs(self.options):
+        if found and not is_torch_policy(self.options):
             found["gradscaler"] = self._saved_counters()
         return found
 
@@ -248,15 +250,15 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
             self._lazy_init_scale_growth_tracker(torch.device(self._device))
         return super()._check_scale_growth_tracker(funcname)
 
-    @untraced  # type: ignore[untyped-decorator, unused-ignore]
+    @not_compiled  # type: ignore[untyped-decorator, unused-ignore]
     def _unscale_grads_(self, optimizer: Any, inv_scale: Any, found_inf: Any, allow_fp16: bool) -> dict[Any, Any]:
-        return _readable(self._unscaled(optimizer, inv_scale, found_inf, allow_fp16), found_inf.device)
+        return _on_scale_device(self._unscaled(optimizer, inv_scale, found_inf, allow_fp16), found_inf.device)
 
     def _unscaled(self, optimizer: Any, inv_scale: Any, found_inf: Any, allow_fp16: bool) -> dict[Any, Any]:
         grads = _grads_by_device(optimizer, allow_fp16)
         shards = {device: [_local(grad) for grad in found] for device, found in grads.items()}
         if any(_context(device) is None for device in grads) or any(
-                grad is None or grad.dtype not in CODES for found in shards.values() for grad in found):
+                grad is None or grad.dtype not in DTYPE_CODES for found in shards.values() for grad in found):
             # PyTorch knows what the library does not: other devices, dtypes and subclasses of tensors.
             return dict(super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16))
         flags = {}
@@ -266,7 +268,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
                 flag = found_inf if here else found_inf.to(device, copy=True)
                 factor = inv_scale if here else inv_scale.to(device)
                 _unscale(shards[device], flag, factor)
-                _reduce(found, flag)
+                _all_reduce_found_inf(found, flag)
                 flags[device] = flag
         return flags
 
@@ -275,14 +277,14 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
             return dict(super()._check_inf_per_device(optimizer))
         # The optimizer's own check reads the gradients and leaves them as they are.
         scale, _ = self._check_scale_growth_tracker("_check_inf_per_device")
-        found: Any = _readable(optimizer._check_gradients(scale), scale.device)
+        found: Any = _on_scale_device(optimizer._check_gradients(scale), scale.device)
         self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = found
         return found  # type: ignore[no-any-return]
 
-    @untraced  # type: ignore[untyped-decorator, unused-ignore]
+    @not_compiled  # type: ignore[untyped-decorator, unused-ignore]
     def update(self, new_scale: Any = None) -> None:
         """Ends the iteration, or with `new_scale` replaces the scale."""
-        self._is_over = True
+        self._iteration_is_over = True
         if not self._enabled or new_scale is not None:
             super().update(new_scale)
             return
@@ -293,13 +295,13 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         if not flags and states and all(state["stage"] is OptState.STEPPED for state in states.values()):
             # Optimizers without a single gradient: there is nothing that the scale could go by.
             self._per_optimizer_states = defaultdict(states.default_factory)
-            if not self._warned_of_nothing:
-                self._warned_of_nothing = True
+            if not self._warned_of_no_gradients:
+                self._warned_of_no_gradients = True
                 warnings.warn("no parameter that was stepped on has a gradient: nothing is trained, and the scale"
                               " stays. Call backward() before step(), and give the optimizer the parameters that the"
                               " loss depends on", RuntimeWarning, stacklevel=2)
             return
-        if (_context(scale.device) is None and not self._beyond) or not flags:
+        if (_context(scale.device) is None and not self._extra_options) or not flags:
             # Without flags PyTorch raises what its users expect.
             super().update()
             return
@@ -307,15 +309,15 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
             self._updater_on(scale.device).update(scale, tracker, flags, self._factors())
         # Every optimizer is ready again; PyTorch's own factory keeps the scaler picklable.
         self._per_optimizer_states = defaultdict(states.default_factory)
-        if scale.device.type == "cpu" and not self._warned and is_lost(scale):
+        if scale.device.type == "cpu" and not self._warned and is_underflowed(scale):
             self._warn(float(scale))
 
-    def _updater_on(self, device: Any) -> Policy:
+    def _updater_on(self, device: Any) -> ScaleUpdater:
         context = _context(device)
         if context is None:
             raise UnavailableError(f"the scale is on {device}, where the library has no policy but PyTorch's")
         if self._updater is None or self._updater.context is not context:
-            self._updater = Policy(context, self._native_options(*self._factors()), self._saved_counters())
+            self._updater = ScaleUpdater(context, self._native_options(*self._factors()), self._saved_counters())
         return self._updater
 
     def _warn(self, scale: float) -> None:
@@ -328,7 +330,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
                       stacklevel=2)
 
 
-def _require_torchs(optimizer: Any) -> Any:
+def _require_torch_optimizer(optimizer: Any) -> Any:
     if isinstance(optimizer, Optimizer):
         kind = type(optimizer).__name__
         raise TypeError(f"optimizer is gradscaler.{kind}; use gradscaler.GradScaler with it, or"
@@ -336,15 +338,15 @@ def _require_torchs(optimizer: Any) -> Any:
     return optimizer
 
 
-def _named(optimizer: Any) -> list[tuple[str, Any]]:
-    return [(label, p) for p, _, label in labelled(optimizer.param_groups)]
+def _named_params(optimizer: Any) -> list[tuple[str, Any]]:
+    return [(label, p) for p, _, label in labelled_params(optimizer.param_groups)]
 
 
-def _totals(optimizer: Any, is_applied: bool) -> Totals:
+def _grad_totals(optimizer: Any, is_applied: bool) -> Totals:
     if isinstance(optimizer, FusedOptimizer) and optimizer._last_check is not None:
         return optimizer._last_check.totals()
     found = Totals()
-    for index, (name, p) in enumerate([] if is_applied else _named(optimizer)):
+    for index, (name, p) in enumerate([] if is_applied else _named_params(optimizer)):
         if _is_finite(p):
             continue
         values = _values(p.grad).flatten()
@@ -356,7 +358,7 @@ def _totals(optimizer: Any, is_applied: bool) -> Totals:
     return found
 
 
-def _readable(flags: dict[Any, Any], device: Any) -> dict[Any, Any]:
+def _on_scale_device(flags: dict[Any, Any], device: Any) -> dict[Any, Any]:
     """Flags that PyTorch may copy to the scale's `device` without waiting, and read there at once.
 
     A scale is on the CPU if the first loss was; to there such a copy would be read before it is done.
@@ -371,18 +373,18 @@ def _context(device: Any) -> Context | None:
     if device.type == "cuda" and torch.version.hip is None:
         if device.index < native.device_count(native.DEVICE_CUDA):
             return context_of(f"cuda:{device.index}")
-        _warn_of_foreign(str(device))
+        _warn_of_unsupported(str(device))
     return None
 
 
-_foreign: set[str] = set()
+_unsupported_devices: set[str] = set()
 
 
-def _warn_of_foreign(device: str) -> None:
+def _warn_of_unsupported(device: str) -> None:
     """Says once that PyTorch's own scaler does the work on a GPU, and what to do about it."""
-    if device in _foreign:
+    if device in _unsupported_devices:
         return
-    _foreign.add(device)
+    _unsupported_devices.add(device)
     try:
         default_context(device)
     except UnavailableError as error:
@@ -397,7 +399,7 @@ def _grads_by_device(optimizer: Any, allow_fp16: bool) -> dict[Any, list[Any]]:
             if grad is None:
                 continue
             if grad.is_complex():
-                label, dtype = label_of(group, number, position), str(grad.dtype).rpartition(".")[2]
+                label, dtype = param_label(group, number, position), str(grad.dtype).rpartition(".")[2]
                 raise RuntimeError(f"{label}.grad is {dtype}; a GradScaler unscales no complex gradients: step on the"
                                    " parameter without a scaler, or keep it as real numbers and use"
                                    " torch.view_as_complex of them in the forward pass")
@@ -423,13 +425,13 @@ def _local(grad: Any) -> Any:
     return grad if torch_memory.is_plain(grad) else None
 
 
-def _reduce(grads: list[Any], found_inf: Any) -> None:
+def _all_reduce_found_inf(grads: list[Any], found_inf: Any) -> None:
     """The largest `found_inf` of the ranks that hold other parts of the same gradients, or replicas.
 
     PyTorch's leaves replicas out, which then differ for ever if one alone finds an inf.
     """
     groups = {id(group): group for grad in grads if not torch_memory.is_plain(grad) for group in mesh_groups(grad)}
-    overflow_groups(groups.values(), found_inf)
+    all_reduce_found_inf(groups.values(), found_inf)
 
 
 def _values(grad: Any) -> Any:
@@ -442,13 +444,13 @@ def _is_finite(p: Any) -> bool:
 
 
 def _is_dense(grad: Any) -> bool:
-    """Whether the elements, and not their negatives, fill one piece of memory, in whatever order."""
+    """Returns whether the elements, and not their negatives, fill one piece of memory, in whatever order."""
     channels_last = grad.dim() == 4 and grad.is_contiguous(memory_format=torch.channels_last)
     return bool((grad.is_contiguous() or channels_last) and not grad.is_neg())
 
 
 def _unscale(grads: list[Any], found_inf: Any, inv_scale: Any) -> None:
-    """What torch._amp_foreach_non_finite_check_and_unscale_ does, on a device that the library has."""
+    """Does the work of torch._amp_foreach_non_finite_check_and_unscale_, on a device that the library has."""
     copies: list[tuple[Any, Any]] = []
     array = native.TensorArray(len(grads))
     for grad in grads:
@@ -456,7 +458,7 @@ def _unscale(grads: list[Any], found_inf: Any, inv_scale: Any) -> None:
         if not _is_dense(grad):
             target = grad.resolve_neg().contiguous()
             copies.append((grad, target))
-        array.add(target.data_ptr(), target.numel(), CODES[target.dtype], None)
+        array.add(target.data_ptr(), target.numel(), DTYPE_CODES[target.dtype], None)
     context: Any = _context(found_inf.device)
     context._handle.unscale_check(array, found_inf.data_ptr(), inv_scale.data_ptr(), stream_of(context))
     for grad, copy in copies:

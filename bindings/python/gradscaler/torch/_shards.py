@@ -51,7 +51,7 @@ def mesh_groups(tensor: Any) -> tuple[Any, ...]:
     return tuple(tensor.device_mesh.get_all_groups())
 
 
-def placed_as(grad: Any, p: Any) -> Any:
+def with_placements_of(grad: Any, p: Any) -> Any:
     """A gradient with the placements of its parameter, as PyTorch's optimizers use it.
 
     Of a replicated parameter each rank may have a part of the sum, as of norms in SequenceParallel.
@@ -62,20 +62,21 @@ def placed_as(grad: Any, p: Any) -> Any:
 
 
 def is_flattened(p: Any) -> bool:
-    """Whether it is this rank's part of what FullyShardedDataParallel (FSDP1) has flattened, over several ranks."""
+    """Returns whether it is a part of what FullyShardedDataParallel (FSDP1) has flattened, over several ranks."""
     if not getattr(p, "_fsdp_flattened", False):
         return False
     return bool(torch.distributed.is_initialized()) and torch.distributed.get_world_size() > 1
 
 
-def is_made_for_a_part() -> bool:
-    """Whether the constructor that calls this is called by ZeroRedundancyOptimizer, for the parameters of one rank."""
+def is_made_by_zero_redundancy() -> bool:
+    """Returns whether ZeroRedundancyOptimizer calls the constructor that calls this, for the parameters of one rank."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_name in ("is_made_for_a_part", "_set_own", "_setup", "__init__"):
+    constructors = ("is_made_by_zero_redundancy", "_set_own", "_setup", "__init__")
+    while frame.f_back is not None and frame.f_code.co_name in constructors:
         frame = frame.f_back
     return frame.f_globals.get("__name__") == "torch.distributed.optim.zero_redundancy_optimizer"
 
 
-def overflow_groups(groups: Iterable[Any], found_inf: Any) -> None:
+def all_reduce_found_inf(groups: Iterable[Any], found_inf: Any) -> None:
     for group in groups:
         torch.distributed.all_reduce(found_inf, torch.distributed.ReduceOp.MAX, group=group)

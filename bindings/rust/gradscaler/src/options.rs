@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the options of a scaler and of an optimizer have besides their fields, which are in mirrors.rs.
+// The methods of the options of a scaler and of an optimizer. Their fields are in mirrors.rs.
 use crate::error::check;
 use crate::library::api;
 use crate::mirrors::Mirror;

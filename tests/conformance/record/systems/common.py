@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the systems share: seeds and lengths of the runs, versions of installed packages, and finding files of packages
+"""Shared by the systems: seeds and lengths of the runs, versions of installed packages, and finding files of packages
 whose whole import needs more than a loss scaler does."""
 
 import importlib.metadata

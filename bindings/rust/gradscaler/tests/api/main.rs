@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the crate adds to the library: ownership of buffers, threads, callbacks, panics and errors. What the library
-// does is tested in C.
+// Tests of what the crate adds to the library: ownership of buffers, threads, callbacks, panics and errors. The library
+// itself is tested in C.
 mod callbacks;
 mod calls;
 mod library;

@@ -22,7 +22,7 @@ from ._plan import Plan
 
 @dataclass(frozen=True)
 class StepReport:
-    """What the last step of an optimizer did, and what its check found."""
+    """The result of the last step of an optimizer and of its check."""
 
     #: Whether the step was applied, and not skipped because of an inf or NaN. False before the first one.
     applied: bool
@@ -42,6 +42,8 @@ class StepReport:
 
 @dataclass
 class Totals:
+    """Counts and norms over the gradients of several plans."""
+
     inf_count: int = 0
     nan_count: int = 0
     #: Index of the first parameter with an inf or NaN and of the element in it; its name.
@@ -53,7 +55,9 @@ class Totals:
     norm: float | None = None
 
 
-class Check:
+class GradCheck:
+    """One check of the gradients of `plans`."""
+
     def __init__(self, scalers: dict[str, Any], plans: Sequence[Plan], scale: Any) -> None:
         """`scalers` are native ones by device, made here, which keep nothing from one check to the next. `scale` is a
         tensor, or None for gradients that are unscaled."""
@@ -63,7 +67,7 @@ class Check:
         host_scale = float(scale) if scale is not None and scale.device.type == "cpu" else None
         self._inv_scale: Any = None
         #: Whether the scale cannot be divided by: a bool, or on a CUDA device a tensor of one.
-        self.scale_underflow: Any = host_scale is not None and is_lost(host_scale)
+        self.scale_underflow: Any = host_scale is not None and is_underflowed(host_scale)
         if scale is not None and host_scale is None:
             inverse = self._inv_scale = scale.double().reciprocal()
             self.scale_underflow = ~inverse.float().isfinite()
@@ -93,8 +97,8 @@ class Check:
                                      device="cpu")
                 norm: Any = ctypes.c_double.from_address(state.grad_norm).value
             else:
-                found = word(state.found_inf, "float32", plan.context).clone()
-                norm = word(state.grad_norm, "float64", plan.context)
+                found = scalar_tensor(state.found_inf, "float32", plan.context).clone()
+                norm = scalar_tensor(state.grad_norm, "float64", plan.context)
             if self.scale_underflow is not False:
                 found += torch.as_tensor(self.scale_underflow, device=found.device)
             before = self.found_inf.get(found.device)
@@ -115,7 +119,7 @@ class Check:
         return norm if self._inv_scale is None else norm * self._inv_scale.to(device)
 
     def totals(self) -> Totals:
-        """What was found. Blocks on a CUDA device."""
+        """The totals over all plans. Blocks on a CUDA device."""
         found = Totals()
         # Else nothing can be said of the gradients but which are inf or NaN.
         if not self.scale_underflow:
@@ -141,12 +145,12 @@ class Check:
                           self._overflowed or (() if name is None else (name,)), bool(self.scale_underflow))
 
 
-def is_lost(scale: Any) -> bool:
-    """Whether a scale has no inverse that is a float32: gradients divided by it would all be inf or NaN."""
+def is_underflowed(scale: Any) -> bool:
+    """Returns whether a scale has no inverse that is a float32: gradients divided by it would all be inf or NaN."""
     return not float(scale) * FLOAT32_MAX >= 1.0
 
 
-def clip_factor(check: Check, max_norm: float) -> Any:
+def clip_coefficient(check: GradCheck, max_norm: float) -> Any:
     """The factor that limits the norm, a tensor of one float64; 1 for gradients with an inf or NaN."""
     norm = check.norm()
     if isinstance(norm, torch.Tensor):
@@ -156,8 +160,8 @@ def clip_factor(check: Check, max_norm: float) -> Any:
                         device="cpu")
 
 
-def product(inv_scale: Any, factor: Any) -> Any:
-    """What a step multiplies gradients by, of which either may be None."""
+def gradient_factor(inv_scale: Any, factor: Any) -> Any:
+    """The product by which a step multiplies gradients; either factor may be None."""
     if inv_scale is None or factor is None:
         return factor if inv_scale is None else inv_scale
     return inv_scale.to(factor.device) * factor
@@ -177,7 +181,7 @@ def _overflowed(plan: Plan) -> list[str]:
     return [label for label, entry in zip(plan.labels, entries, strict=True) if entry.inf_count or entry.nan_count]
 
 
-def word(address: int, dtype: str, context: Context) -> Any:
+def scalar_tensor(address: int, dtype: str, context: Context) -> Any:
     """A device scalar of the library as a tensor, which does not hold it."""
     if context.device != "cpu":
         return torch.as_tensor(Tensor(address, 1, dtype, context.device, shape=()), device=context.device)

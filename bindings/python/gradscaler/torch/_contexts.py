@@ -44,7 +44,7 @@ def stream_of(context: Context) -> int:
 
 
 def _may_use_openmp() -> bool:
-    """Whether PyTorch computes with OpenMP, and this process may too.
+    """Returns whether PyTorch computes with OpenMP, and this process may too.
 
     GNU's runtime waits for ever for its threads in the child of a fork, and whether it had any in the
     parent is unknown. So children do without, unless they have become another program since.

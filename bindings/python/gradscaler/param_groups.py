@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What belongs together in an optimizer: parameters, gradients and copies of all param groups, paired by name.
+"""Parameters, gradients and copies of all param groups of an optimizer, paired by name.
 
 Everything becomes one list each, in the order of the parameters.
 """
@@ -11,38 +11,38 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import torch_memory, trees
-from .arrays import is_whole, leaves_of, require_alike
+from .arrays import is_leaf_array, leaves_of, require_alike
 from .errors import InvalidArgumentError
 from .tensors import TensorList
 
 #: A list that was passed as one, or arrays to make one of.
-Source = TensorList | trees.Leaves
+ListSource = TensorList | trees.Leaves
 
 
 @dataclass
-class Parts:
+class OptimizerArrays:
     """The arrays of an optimizer, all in the order of the parameters."""
 
-    params: Source
-    grads: Source
-    model_copy: Source | None
+    params: ListSource
+    grads: ListSource
+    model_copy: ListSource | None
     #: First tensor, number and hyper-parameters of each group; none without groups.
     ranges: list[tuple[int, int, dict[str, Any]]] = field(default_factory=list)
 
 
-def collect(params: Any, grads: Any, model_copy: Any) -> Parts:
+def collect_arrays(params: Any, grads: Any, model_copy: Any) -> OptimizerArrays:
     """Sorts out what was passed to an optimizer. TypeError and InvalidArgumentError name what does not belong."""
-    groups = _groups(params)
+    groups = _groups_or_params(params)
     if isinstance(groups, list):
         if grads is not None or model_copy is not None:
             raise TypeError("with param groups, grads and model_copy belong into the groups")
-        return _join([_group(number, group) for number, group in enumerate(groups)])
-    return _parts(groups, grads, model_copy, "params", "grads", "model_copy")
+        return _joined([_group_arrays(number, group) for number, group in enumerate(groups)])
+    return _paired(groups, grads, model_copy, "params", "grads", "model_copy")
 
 
-def pair_list(found: Source, argument: str, reference: Source, reference_argument: str) -> Source:
+def pair_list(found: ListSource, argument: str, reference: ListSource, reference_argument: str) -> ListSource:
     """`found` in the order of `reference`. A TensorList has its order for good, so another one is refused."""
-    def leaves(source: Source, called: str, named: bool) -> trees.Leaves:
+    def leaves(source: ListSource, called: str, named: bool) -> trees.Leaves:
         if isinstance(source, trees.Leaves):
             return source
         return source._named_leaves(called) if named else source._labels(called)
@@ -61,12 +61,12 @@ def pair_list(found: Source, argument: str, reference: Source, reference_argumen
 
 
 def require_like(found: TensorList, argument: str, params: TensorList) -> None:
-    require_alike(found._labels(argument), found._keep, params._labels("params"), params._keep)
+    require_alike(found._labels(argument), found._tensors, params._labels("params"), params._tensors)
 
 
-def _groups(params: Any) -> Any:
+def _groups_or_params(params: Any) -> Any:
     """A list of groups, or else parameters, which are no list."""
-    if isinstance(params, TensorList) or trees.is_mapping(params) or is_whole(params):
+    if isinstance(params, TensorList) or trees.is_mapping(params) or is_leaf_array(params):
         return params
     if hasattr(params, "__iter__") and not isinstance(params, (str, bytes, set, frozenset)):
         params = params if isinstance(params, tuple) else tuple(params)
@@ -75,14 +75,14 @@ def _groups(params: Any) -> Any:
     return params
 
 
-def _leaves(arrays: Any, argument: str) -> Source:
+def _leaves(arrays: Any, argument: str) -> ListSource:
     if isinstance(arrays, TensorList):
         arrays._handle  # noqa: B018  # Raises if it is closed.
         return arrays
     return leaves_of(arrays, argument)
 
 
-def _parts(params: Any, grads: Any, model_copy: Any, *arguments: str) -> Parts:
+def _paired(params: Any, grads: Any, model_copy: Any, *arguments: str) -> OptimizerArrays:
     found = _leaves(params, arguments[0])
     if grads is None:
         is_torch = isinstance(found, trees.Leaves) and any(map(torch_memory.is_torch, found.values))
@@ -90,30 +90,31 @@ def _parts(params: Any, grads: Any, model_copy: Any, *arguments: str) -> Parts:
         raise TypeError(f"{arguments[1]} is missing{instead}")
     paired = pair_list(_leaves(grads, arguments[1]), arguments[1], found, arguments[0])
     if model_copy is None:
-        return Parts(found, paired, None)
-    return Parts(found, paired, pair_list(_leaves(model_copy, arguments[2]), arguments[2], found, arguments[0]))
+        return OptimizerArrays(found, paired, None)
+    copies = pair_list(_leaves(model_copy, arguments[2]), arguments[2], found, arguments[0])
+    return OptimizerArrays(found, paired, copies)
 
 
-def _group(number: int, group: Any) -> Parts:
+def _group_arrays(number: int, group: Any) -> OptimizerArrays:
     rest = dict(group.items())
     name = f"param_groups[{number}]"
     params, grads, copies = rest.pop("params"), rest.pop("grads", None), rest.pop("model_copy", None)
     for what, value in (("params", params), ("grads", grads), ("model_copy", copies)):
         if isinstance(value, TensorList):
             raise TypeError(f"{name}[{what!r}] is a TensorList; a group takes the arrays themselves")
-    parts = _parts(params, grads, copies, *(f"{name}[{what!r}]" for what in ("params", "grads", "model_copy")))
-    parts.ranges = [(0, len(parts.params), rest)]
-    return parts
+    arrays = _paired(params, grads, copies, *(f"{name}[{what!r}]" for what in ("params", "grads", "model_copy")))
+    arrays.ranges = [(0, len(arrays.params), rest)]
+    return arrays
 
 
-def _join(groups: list[Parts]) -> Parts:
-    if len({parts.model_copy is None for parts in groups}) > 1:
+def _joined(groups: list[OptimizerArrays]) -> OptimizerArrays:
+    if len({arrays.model_copy is None for arrays in groups}) > 1:
         raise ValueError("either every param group or none has a 'model_copy'")
     joined: dict[str, trees.Leaves] = {}
     for what in ("params", "grads", "model_copy"):
         whole = joined[what] = trees.Leaves("")
-        for parts in groups:
-            leaves = getattr(parts, what)
+        for arrays in groups:
+            leaves = getattr(arrays, what)
             if leaves is None:
                 continue
             whole.names += leaves.names if leaves.named else [str(len(whole) + i) for i in range(len(leaves))]
@@ -124,8 +125,8 @@ def _join(groups: list[Parts]) -> Parts:
             if count > 1:
                 raise InvalidArgumentError(f"two param groups have a tensor named {name!r}; rename one")
     ranges, first = [], 0
-    for parts in groups:
-        ranges.append((first, len(parts.params), parts.ranges[0][2]))
-        first += len(parts.params)
-    return Parts(joined["params"], joined["grads"], None if groups[0].model_copy is None else joined["model_copy"],
-                 ranges)
+    for arrays in groups:
+        ranges.append((first, len(arrays.params), arrays.ranges[0][2]))
+        first += len(arrays.params)
+    copies = None if groups[0].model_copy is None else joined["model_copy"]
+    return OptimizerArrays(joined["params"], joined["grads"], copies, ranges)

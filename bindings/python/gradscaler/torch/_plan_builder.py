@@ -1,57 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which parameters of an optimizer step together, in one plan, and the state of those that have none.
+"""Builds the plans of an optimizer from parameters that step together, and the state of parameters that have none.
 
-What parameters of one param group, dtype and device have in common is worked out once (:class:`Recipe`): a model may
-have 100 000 parameters, and in its first step each costs some microseconds.
+The specification of the state is worked out once for all parameters of one param group, dtype and device
+(:class:`StateSpec`): a model may have 100 000 parameters, and in its first step each costs some microseconds.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .. import hyper
 from .._enums import SLOTS
-from .._native import flag, native, real
+from .._native import native
 from ..arrays import as_tensor
-from ..formats import EMA, REMAINDER, SCALE, numbers_of
-from ._formats import (
-    MASTER,
-    NARROW,
-    codes_for,
-    counter,
-    fit,
-    fitted,
-    format_of,
-    fresh,
-    held,
-    is_ungrouped,
-    names_of,
-    offsets_of,
-    wide,
-)
-from ._plan import Key, Members, Plan
+from ..state_formats import EMA, REMAINDER, SCALE, numbers_per_tensor
+from ._param_groups import require_options
+from ._plan import Plan, PlanKey, PlanMembers
 from ._shards import is_dtensor, is_flattened, local, mesh_groups, shards_of
+from ._state_formats import (
+    MASTER,
+    NARROW_DTYPES,
+    convert_state,
+    format_of,
+    full_dtype,
+    in_full_precision,
+    initial_state,
+    may_split_groups,
+    offsets_of,
+    param_slot_dtypes,
+    slot_tensor,
+    step_counter,
+    tensor_names,
+)
 
 #: Optimizers that take norms of whole tensors.
 _LAYERWISE = {native.LAMB: "LAMB", native.LARS: "LARS", native.NOVOGRAD: "NovoGrad"}
 #: Lists of state that the native module takes.
 MOST_SLOTS = 4
 #: What most entries get with the first applied step.
-_NOTHING: dict[str, Any] = {}
+_NO_STATE: dict[str, Any] = {}
 
 
 def _name(dtype: Any) -> str:
     return str(dtype).rpartition(".")[2]
 
 
-class Recipe(NamedTuple):
-    key: Key
+class StateSpec(NamedTuple):
+    """The plan and the state that parameters of one param group, dtype and device have."""
+
+    key: PlanKey
     #: The library's dtypes of the slots that state of this format may have.
     codes: Mapping[str, int]
     #: The names of the tensors of state, by slot and together.
@@ -63,76 +65,30 @@ class Recipe(NamedTuple):
     counts: bool
 
 
-def label_of(group: Mapping[str, Any], number: int, position: int) -> str:
-    """What messages and reports call a parameter."""
-    names = group.get("param_names")
-    return str(names[position]) if names else f"param_groups[{number}]['params'][{position}]"
+class PlanBuilder:
+    """Sorts the parameters of `groups` into plans, and completes their state in `entries`."""
 
-
-def labelled(groups: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, dict[str, Any], str]]:
-    for number, group in enumerate(groups):
-        for position, p in enumerate(group["params"]):
-            yield p, group, label_of(group, number, position)
-
-
-#: Options of an optimizer, which a group would have in vain.
-_OF_ALL = ("max_grad_norm", "master_weights", "seed")
-
-
-def require_options(group: Mapping[str, Any], label: str) -> None:
-    for key in _OF_ALL:
-        if key in group:
-            raise ValueError(f"{label} has {key!r}, which is one for all groups; pass it to the optimizer")
-    if not 0.0 <= real(f"{label}['ema_decay']", group.get("ema_decay", 0.0)) < 1.0:
-        raise ValueError(f"{label}['ema_decay'] is {group['ema_decay']}; it must be in [0, 1)")
-    flag(f"{label}['ema_warmup']", group.get("ema_warmup", False))
-    for key, why in (("differentiable", "autograd does not follow the step"),
-                     ("capturable", "its counts of steps are not on the device")):
-        if group.get(key):
-            raise ValueError(f"{label} has {key}=True, which is not supported: {why}; use torch.optim")
-
-
-@contextlib.contextmanager
-def unchanged_if_refused(groups: Iterable[Any]) -> Iterator[None]:
-    """Gives the param groups of a caller back as they were if the block raises: PyTorch's classes write every option
-    into them before all is checked. Parameters that an iterator has yielded stay in a list."""
-    before = []
-    for group in groups:
-        if isinstance(group, dict):
-            if isinstance(group.get("params"), Iterator):
-                group["params"] = list(group["params"])
-            before.append((group, dict(group)))
-    try:
-        yield
-    except BaseException:
-        for group, kept in before:
-            group.clear()
-            group.update(kept)
-        raise
-
-
-class Settlement:
     def __init__(self, kind: int, groups: Sequence[dict[str, Any]], entries: dict[Any, dict[str, Any]],
                  master_weights: bool) -> None:
         self._kind, self._groups, self._entries, self._master_weights = kind, groups, entries, master_weights
-        self._sets: dict[Key, Members] = {}
+        self._members_of: dict[PlanKey, PlanMembers] = {}
         # Parameters whose entries were made here.
         self._new: list[Any] = []
-        self._zero = counter(0.0)
+        self._zero = step_counter(0.0)
         #: The gradients that the plans are made of. Memory like a parameter stands for one that is absent.
         self.grads: list[Any] = []
         #: A parameter of which FSDP1 has made this rank's part.
         self.flattened: str | None = None
 
-    def plans(self, grads: Sequence[Any], used: set[Any], alike: bool, seed: int) -> list[Plan]:
+    def build(self, grads: Sequence[Any], used: set[Any], are_plain: bool, seed: int) -> list[Plan]:
         """The plans for parameters with these gradients, and for those of `used`, which had one before.
 
-        `alike` says that all are plain, each gradient like its parameter. On errors state is what it was.
+        `are_plain` says that all are plain, each gradient like its parameter. On errors state is what it was.
         """
         try:
             for number, group in enumerate(self._groups):
                 require_options(group, f"param_groups[{number}]")
-                recipes: dict[Any, Recipe] = {}
+                specs: dict[Any, StateSpec] = {}
                 has_codes = group.get("state", "fp32") != "fp32"
                 labels = group.get("param_names") or (
                     f"param_groups[{number}]['params'][{position}]" for position in itertools.count())
@@ -143,29 +99,29 @@ class Settlement:
                     self.grads.append(grad)
                     if grad is None:
                         continue
-                    ranks = None if alike else self._ranks(p, grad, label)
-                    kinds = p.dtype, grad.dtype, p.device, has_codes and is_ungrouped(p)
-                    if kinds not in recipes:
-                        recipes[kinds] = self._recipe(group, p, grad, label)
+                    ranks = None if are_plain else self._ranks(p, grad, label)
+                    kinds = p.dtype, grad.dtype, p.device, has_codes and may_split_groups(p)
+                    if kinds not in specs:
+                        specs[kinds] = self._state_spec(group, p, grad, label)
                     if is_absent and not local(p).numel():
                         # Without elements it would count as present. The plan keeps its place: on ranks with elements
                         # it has this parameter.
                         self.grads[-1] = None
-                        self._members(recipes[kinds], ranks)
+                        self._members(specs[kinds], ranks)
                         continue
-                    self._add(recipes[kinds], ranks, number, label, p, grad)
+                    self._add(specs[kinds], ranks, number, label, p, grad)
             offsets: Sequence[int] = ()
-            if any(key.is_rounded for key in self._sets):
+            if any(key.is_rounded for key in self._members_of):
                 offsets = offsets_of([p for group in self._groups for p in group["params"]])
-            return [Plan(key, members, self._groups, seed, offsets) for key, members in self._sets.items()
+            return [Plan(key, members, self._groups, seed, offsets) for key, members in self._members_of.items()
                     if members.params]
         except BaseException:
             for p in self._new:
                 self._entries.pop(p, None)
             raise
 
-    def _recipe(self, group: dict[str, Any], p: Any, grad: Any, label: str) -> Recipe:
-        """That of the first such parameter, which is checked one by one: its device may not be supported."""
+    def _state_spec(self, group: dict[str, Any], p: Any, grad: Any, label: str) -> StateSpec:
+        """The specification for parameters like `p`, the first of them, which is checked: its device may be unknown."""
         as_tensor(local(p), argument=label, any_order=True)
         as_tensor(local(grad), argument=f"{label}.grad", any_order=True, writable=False)
         kind = native.ADAMW if self._kind == native.ADAM and group.get("decoupled_weight_decay") else self._kind
@@ -173,38 +129,39 @@ class Settlement:
         if kind in (native.ADAM, native.ADAMW):
             flags &= ~native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY
         state, master_format = format_of(group, p, label, self._master_weights)
-        codes = {**codes_for(p, kind, state, master_format, bool(group.get("centered"))), EMA: native.FP32}
+        codes = {**param_slot_dtypes(p, kind, state, master_format, bool(group.get("centered"))), EMA: native.FP32}
         slots = tuple(slot for slot in SLOTS[kind] if hyper.has_slot(kind, slot, group.get("momentum", 0), flags))
         slots += (EMA,) * bool(group.get("ema_decay")) + (REMAINDER,) * (REMAINDER in codes)
         if len(slots) > MOST_SLOTS:
             raise ValueError(f"{label} would have the state {', '.join(slots)}, and {MOST_SLOTS} of these are possible:"
                              " leave out ema_decay, or have master_weights instead of a split master")
-        names = {slot: names_of(slot, codes[slot]) for slot in slots}
+        names = {slot: tensor_names(slot, codes[slot]) for slot in slots}
         device = local(p).device
-        key = Key(kind, flags, slots, tuple(codes[slot] for slot in slots), hyper.MASTER[master_format],
-                  self._master_weights and p.dtype in NARROW, grad.dtype == torch.float64,
-                  "cpu" if device.type == "cpu" else str(device), (), ())
-        return Recipe(key, codes, names, tuple(itertools.chain.from_iterable(names.values())),
-                      group.get("initial_accumulator_value", 0.0),
-                      master_format is not None or state != "fp32" or EMA in slots)
+        key = PlanKey(kind, flags, slots, tuple(codes[slot] for slot in slots), hyper.MASTER[master_format],
+                      self._master_weights and p.dtype in NARROW_DTYPES, grad.dtype == torch.float64,
+                      "cpu" if device.type == "cpu" else str(device), (), ())
+        return StateSpec(key, codes, names, tuple(itertools.chain.from_iterable(names.values())),
+                         group.get("initial_accumulator_value", 0.0),
+                         master_format is not None or state != "fp32" or EMA in slots)
 
-    def _add(self, recipe: Recipe, ranks: tuple[Any, Any] | None, number: int, label: str, p: Any, grad: Any) -> None:
+    def _add(self, spec: StateSpec, ranks: tuple[Any, Any] | None, number: int, label: str, p: Any, grad: Any) -> None:
         """Adds a parameter to those that step with it. `ranks` is None if it is plain, and like its gradient."""
-        key, members = self._members(recipe, ranks)
+        key, members = self._members(spec, ranks)
         is_new = p not in self._entries
         entry = {} if is_new else self._entries[p]
-        steps, made = self._state(recipe, entry, p, label)
+        steps, pending = self._state(spec, entry, p, label)
         if key.master:
-            entry[MASTER] = p.detach().float() if entry.get(MASTER) is None else fitted(entry[MASTER], p)
-        if EMA in recipe.slots and entry.get(EMA) is None:
+            entry[MASTER] = p.detach().float() if entry.get(MASTER) is None else in_full_precision(entry[MASTER], p)
+        if EMA in spec.slots and entry.get(EMA) is None:
             # The first step of all replaces it; later ones go on from the parameters.
-            entry[EMA] = torch.empty_like(p, dtype=wide(p), requires_grad=False).copy_(entry.get(MASTER, p).detach())
-        if is_new and (entry or recipe.slots):
+            ema = entry[EMA] = torch.empty_like(p, dtype=full_dtype(p), requires_grad=False)
+            ema.copy_(entry.get(MASTER, p).detach())
+        if is_new and (entry or spec.slots):
             self._entries[p] = entry
             self._new.append(p)
         for name, column in members.state.items():
-            value = entry.get(name) if name in entry else made[name]
-            if ranks is not None and is_dtensor(p) != is_dtensor(value) and name not in numbers_of(self._kind):
+            value = entry.get(name) if name in entry else pending[name]
+            if ranks is not None and is_dtensor(p) != is_dtensor(value) and name not in numbers_per_tensor(self._kind):
                 raise TypeError(f"{label}'s state {name!r} is a {type(value).__name__}, but the parameter is a"
                                 f" {type(p).__name__}; load sharded state by torch.distributed.checkpoint")
             column.append(value if ranks is None else local(value))
@@ -217,13 +174,13 @@ class Settlement:
         members.grads.append(local(grad))
         members.steps.append(steps)
         members.entries.append(entry)
-        members.made.append(made)
+        members.pending_state.append(pending)
 
-    def _members(self, recipe: Recipe, ranks: tuple[Any, Any] | None) -> tuple[Key, Members]:
-        key = recipe.key if ranks is None else recipe.key._replace(shards=ranks[0], ranks=ranks[1])
-        members = self._sets.get(key)
+    def _members(self, spec: StateSpec, ranks: tuple[Any, Any] | None) -> tuple[PlanKey, PlanMembers]:
+        key = spec.key if ranks is None else spec.key._replace(shards=ranks[0], ranks=ranks[1])
+        members = self._members_of.get(key)
         if members is None:
-            members = self._sets[key] = Members({name: [] for name in recipe.names})
+            members = self._members_of[key] = PlanMembers({name: [] for name in spec.names})
         return key, members
 
     def _ranks(self, p: Any, grad: Any, label: str) -> tuple[Any, Any]:
@@ -239,51 +196,51 @@ class Settlement:
                              " torch.optim with gradscaler.torch.GradScaler")
         return shards, mesh_groups(p) if is_dtensor(p) else ()
 
-    def _require_width(self, recipe: Recipe, entry: dict[str, Any], p: Any, label: str) -> None:
+    def _require_width(self, spec: StateSpec, entry: dict[str, Any], p: Any, label: str) -> None:
         """Refuses state of a parameter that has become another, and tells of state that other code has narrowed."""
-        for slot in recipe.slots:
+        for slot in spec.slots:
             value = entry.get(slot)
-            if value is None or recipe.codes[slot] != native.FP32:
+            if value is None or spec.codes[slot] != native.FP32:
                 continue
-            if value.dtype in NARROW and any(name.endswith(SCALE) for name in entry):
+            if value.dtype in NARROW_DTYPES and any(name.endswith(SCALE) for name in entry):
                 # Ours of 16 bits, of a group that has another format now.
                 continue
-            if value.dtype in NARROW:
-                warnings.warn(f"{label}'s state {slot!r} is {_name(value.dtype)} and becomes {_name(wide(p))}; for"
-                              " state in 16 bits make the optimizer with state='16bit'", UserWarning, stacklevel=2)
-            elif value.dtype.is_floating_point and value.dtype != wide(p):
+            if value.dtype in NARROW_DTYPES:
+                warnings.warn(f"{label}'s state {slot!r} is {_name(value.dtype)} and becomes {_name(full_dtype(p))};"
+                              " for state in 16 bits make the optimizer with state='16bit'", UserWarning, stacklevel=2)
+            elif value.dtype.is_floating_point and value.dtype != full_dtype(p):
                 raise ValueError(f"{label}'s state {slot!r} is {_name(value.dtype)}, but that of a parameter of"
-                                 f" {_name(p.dtype)} is {_name(wide(p))}; after model.double() or model.float() call"
-                                 " optimizer.load_state_dict(optimizer.state_dict()), which converts it")
+                                 f" {_name(p.dtype)} is {_name(full_dtype(p))}; after model.double() or model.float()"
+                                 " call optimizer.load_state_dict(optimizer.state_dict()), which converts it")
 
-    def _state(self, recipe: Recipe, entry: dict[str, Any], p: Any, label: str) -> tuple[int, dict[str, Any]]:
+    def _state(self, spec: StateSpec, entry: dict[str, Any], p: Any, label: str) -> tuple[int, dict[str, Any]]:
         """Makes the state of a parameter that has none. Returns its count of steps, and what its entry gets with the
         first applied one."""
-        codes, slots = recipe.codes, recipe.slots
+        codes, slots = spec.codes, spec.slots
         if entry:
-            self._require_width(recipe, entry, p, label)
+            self._require_width(spec, entry, p, label)
         if entry or REMAINDER in codes:
-            fit(entry, p, self._kind, codes, label, self._master_weights)
+            convert_state(entry, p, self._kind, codes, label, self._master_weights)
         if self._kind == native.SGD:
             # PyTorch has a buffer from the first applied step on, and none before.
-            known = held(entry, "momentum_buffer") is not None
-            made = _NOTHING
+            known = slot_tensor(entry, "momentum_buffer") is not None
+            pending = _NO_STATE
             if "momentum_buffer" in slots and not known:
-                made = fresh(p, "momentum_buffer", codes["momentum_buffer"])
+                pending = initial_state(p, "momentum_buffer", codes["momentum_buffer"])
                 if "step" in entry:
                     entry["step"].zero_()
-            if recipe.counts:
-                entry.setdefault("step", counter(float(known)))
-            return int(entry.get("step", known)), made
+            if spec.counts:
+                entry.setdefault("step", step_counter(float(known)))
+            return int(entry.get("step", known)), pending
         if not entry or not set(entry) - {MASTER, REMAINDER}:
             entry["step"] = self._zero.clone()
             if self._kind == native.NADAM:
                 entry["mu_product"] = torch.tensor(1.0, device="cpu")
             for slot in slots:
                 if slot not in (REMAINDER, EMA):
-                    entry.update(fresh(p, slot, codes[slot], recipe.initial))
-            return 0, _NOTHING
-        for name in ("step", *recipe.names):
+                    entry.update(initial_state(p, slot, codes[slot], spec.initial))
+            return 0, _NO_STATE
+        for name in ("step", *spec.names):
             if name not in entry and name != EMA:
                 raise ValueError(f"the state of {label} has no {name!r}; it has {', '.join(map(str, entry))}")
-        return int(entry["step"]), _NOTHING
+        return int(entry["step"]), _NO_STATE

@@ -49,34 +49,35 @@ def state_array(address: int, count: int, code: int, scales: int | None = None) 
     return array
 
 
-def codes_of(kind: int, state: str, master: str | None, centered: bool = False) -> dict[str, int]:
+def slot_dtypes(kind: int, state: str, master: str | None, centered: bool = False) -> dict[str, int]:
     """The slots that state of this format may have, and the library's dtype of each; if `centered`, those of centered
     RMSprop, which keeps its two means in float32."""
-    found = {**_slots_of(kind, state, master, True), **_slots_of(kind, state, master, centered)}
+    found = {**_probed_slots(kind, state, master, True), **_probed_slots(kind, state, master, centered)}
     return {slot: code for slot, (code, _) in found.items()}
 
 
-def numbers_of(kind: int) -> dict[str, int]:
+def numbers_per_tensor(kind: int) -> dict[str, int]:
     """The slots that have numbers per tensor, in float64, and how many."""
-    return {slot: count for slot, (_, count) in _slots_of(kind, "fp32", None, True).items() if count != _PROBE}
+    return {slot: count for slot, (_, count) in _probed_slots(kind, "fp32", None, True).items()
+            if count != _PROBE_ELEMENTS}
 
 
 #: Elements of the tensor that _slots_of asks with.
-_PROBE = 7
+_PROBE_ELEMENTS = 7
 
 
 @functools.cache
-def _slots_of(kind: int, state: str, master: str | None, centered: bool) -> dict[str, tuple[int, int]]:
+def _probed_slots(kind: int, state: str, master: str | None, centered: bool) -> dict[str, tuple[int, int]]:
     options = native.OptimizerOptions(kind)
     options.state_format, options.master_format = hyper.STATE[state], hyper.MASTER[master]
     if "momentum_buffer" in SLOTS[kind]:
         options.momentum = 0.5
     flags = {"max_exp_avg_sq": native.OPTIMIZER_AMSGRAD, "grad_avg": native.OPTIMIZER_CENTERED if centered else 0}
     options.flags = sum(flag for slot, flag in flags.items() if slot in SLOTS[kind])
-    memory = (ctypes.c_uint16 * (2 * _PROBE))()
+    memory = (ctypes.c_uint16 * (2 * _PROBE_ELEMENTS))()
     context, lists = default_context("cpu")._handle, []
     for element in range(2):
-        array = state_array(ctypes.addressof(memory) + 2 * _PROBE * element, _PROBE, native.BF16)
+        array = state_array(ctypes.addressof(memory) + 2 * _PROBE_ELEMENTS * element, _PROBE_ELEMENTS, native.BF16)
         lists.append(native.TensorList(context, array))
     optimizer, tensor = native.Optimizer(context, options, *lists, None, None, None, None, None), native.Tensor()
     found = {}
@@ -86,13 +87,13 @@ def _slots_of(kind: int, state: str, master: str | None, centered: bool) -> dict
     return found
 
 
-def held_code(kind: int, slot: str, dtype: str, has_scales: bool) -> int | None:
+def saved_code(kind: int, slot: str, dtype: str, has_scales: bool) -> int | None:
     """The library's dtype of a slot that is saved in elements of `dtype`; None if it has none."""
     if slot == REMAINDER:
         return {"int8": native.INT8, "int16": native.INT16}.get(dtype)
     if has_scales:
         state = {"uint8": "8bit", "int16": "16bit"}.get(dtype)
-        code = None if state is None else codes_of(kind, state, None)[slot]
+        code = None if state is None else slot_dtypes(kind, state, None)[slot]
         return code if code in GROUPED else None
     # Bits of bfloat16 are uint16 in NumPy.
     return {"bfloat16": native.BF16, "uint16": native.BF16, "float32": native.FP32}.get(dtype)

@@ -16,10 +16,10 @@ from typing import Any
 from . import torch_memory
 from .memory import Tensor
 
-_YOURSELF = "multiply it by get_scale() with its own operation, or pass out= for plain memory"
+_REMEDY = "multiply it by get_scale() with its own operation, or pass out= for plain memory"
 
 
-def scaled(outputs: Any, scale: float, in_place: Callable[[Any], Any], argument: str = "outputs") -> Any:
+def scale_outputs(outputs: Any, scale: float, in_place: Callable[[Any], Any], argument: str = "outputs") -> Any:
     """`outputs`, and what is in lists, tuples, mappings and other iterables, times `scale`.
 
     `in_place` multiplies a fresh array of plain memory. Raises TypeError for what is no number or known array, and
@@ -30,9 +30,9 @@ def scaled(outputs: Any, scale: float, in_place: Callable[[Any], Any], argument:
         kind: Any = float if isinstance(outputs, (numbers.Integral, float)) else type(outputs)
         return kind(outputs) * kind(scale)
     if _is_of(outputs, "torch", "Tensor"):
-        return _torch(outputs, scale, argument)
+        return _scale_tensor(outputs, scale, argument)
     if _is_of(outputs, "jax", "Array"):
-        return _jax(outputs, scale, argument)
+        return _scale_jax_array(outputs, scale, argument)
     array: Any = outputs
     is_numpy = type(outputs) in (_numpy_type("ndarray"), _numpy_type("memmap"))
     if isinstance(outputs, _numpy_type("float16")) or (
@@ -45,31 +45,31 @@ def scaled(outputs: Any, scale: float, in_place: Callable[[Any], Any], argument:
     if isinstance(outputs, _array.array):
         return in_place(copy.copy(outputs))
     if isinstance(outputs, tuple) and hasattr(outputs, "_fields"):
-        return type(outputs)(*(scaled(getattr(outputs, name), scale, in_place, f"{argument}.{name}")
+        return type(outputs)(*(scale_outputs(getattr(outputs, name), scale, in_place, f"{argument}.{name}")
                                for name in outputs._fields))  # pyright: ignore[reportAttributeAccessIssue]
     if isinstance(outputs, (list, tuple)):
-        return type(outputs)(scaled(item, scale, in_place, f"{argument}[{i}]") for i, item in enumerate(outputs))
+        return type(outputs)(scale_outputs(item, scale, in_place, f"{argument}[{i}]") for i, item in enumerate(outputs))
     if isinstance(outputs, dict):
-        return {key: scaled(item, scale, in_place, f"{argument}[{key!r}]") for key, item in outputs.items()}
+        return {key: scale_outputs(item, scale, in_place, f"{argument}[{key!r}]") for key, item in outputs.items()}
     if type(outputs).__module__ in ("builtins", "itertools") and hasattr(outputs, "__next__"):
-        return (scaled(item, scale, in_place, f"{argument}[{i}]")
+        return (scale_outputs(item, scale, in_place, f"{argument}[{i}]")
                 for i, item in enumerate(outputs))  # pyright: ignore[reportArgumentType]
     if isinstance(outputs, _numpy_type("ndarray")):
         raise TypeError(f"{argument} is a {type(outputs).__name__}, a subclass of numpy.ndarray that is not known here;"
-                        f" {_YOURSELF}")
+                        f" {_REMEDY}")
     if hasattr(outputs, "__array__") or hasattr(outputs, "__dlpack__") or isinstance(outputs, Tensor):
         raise TypeError(f"{argument} is a {type(outputs).__name__}, and whether its library follows it is not known"
-                        f" here; {_YOURSELF}")
+                        f" here; {_REMEDY}")
     raise TypeError(f"{argument} is {type(outputs).__name__}; it must be a number, an array, or several")
 
 
-def require_plain(outputs: Any) -> None:
+def require_no_grad(outputs: Any) -> None:
     """ValueError for what autograd follows: a copy in plain memory would not be followed."""
     if getattr(outputs, "requires_grad", False) is True:
         raise ValueError("outputs requires gradients, which out would not have; call scale() without out")
 
 
-def _torch(outputs: Any, scale: float, argument: str) -> Any:
+def _scale_tensor(outputs: Any, scale: float, argument: str) -> Any:
     torch: Any = sys.modules["torch"]
     proxy: Any = sys.modules.get("torch.fx.experimental.proxy_tensor")
     if torch.jit.is_tracing() or (proxy is not None and proxy.get_proxy_mode() is not None):
@@ -82,7 +82,7 @@ def _torch(outputs: Any, scale: float, argument: str) -> Any:
     return outputs * torch.full((), scale, dtype=torch.float32, device=outputs.device)
 
 
-def _jax(outputs: Any, scale: float, argument: str) -> Any:
+def _scale_jax_array(outputs: Any, scale: float, argument: str) -> Any:
     jax: Any = sys.modules["jax"]
     value = outputs
     while isinstance(value, jax.core.Tracer):

@@ -17,11 +17,11 @@ from .. import policy
 from .._native import native
 from ..device import Context
 from ..report import HistoryEntry, Report, history_of, read_report
-from ._check import word
-from ._threads import stream_of
+from ._contexts import stream_of
+from ._grad_check import scalar_tensor
 
 
-class Policy:
+class ScaleUpdater:
     """Updates a scale on the device of `context` by `options`, beginning with the counters of a state dict, if any."""
 
     def __init__(self, context: Context, options: Any, counters: dict[str, int] | None) -> None:
@@ -34,9 +34,10 @@ class Policy:
         self._list: Any = native.TensorList(context._handle, array)
         found = native.DeviceState()
         self._handle.device_state(None, found)
-        self._words = [word(found.scale, "float32", context), word(found.growth_tracker, "int32", context)]
-        # The tensors that the words were copied to, and their versions then.
-        self._left: list[tuple[Any, int]] = []
+        self._scalars = [scalar_tensor(found.scale, "float32", context),
+                         scalar_tensor(found.growth_tracker, "int32", context)]
+        # The tensors that these were copied to, and their versions then.
+        self._last_written: list[tuple[Any, int]] = []
         self._factors = options.growth_factor, options.backoff_factor, options.growth_interval
         if counters:
             self._set_state(**counters)
@@ -49,8 +50,9 @@ class Policy:
             self._handle.get_options(options)
             options.growth_factor, options.backoff_factor, options.growth_interval = self._factors = factors
             self._handle.set_options(options, stream)
-        if not self._left or any(found is not tensor or tensor._version != version for found, (tensor, version) in zip(
-                (scale, tracker), self._left, strict=True)):
+        if not self._last_written or any(
+                found is not tensor or tensor._version != version
+                for found, (tensor, version) in zip((scale, tracker), self._last_written, strict=True)):
             self._set_state(scale=float(scale), growth_tracker=int(tracker))
         if self.context.device == "cpu":
             # Each operation on a tensor costs microseconds.
@@ -60,9 +62,9 @@ class Policy:
             self._probe.copy_(torch.where(found_inf != 0, math.inf, 0.0))
         self._handle.check(self._list, stream)
         self._handle.update(stream)
-        for tensor, value in zip((scale, tracker), self._words, strict=True):
+        for tensor, value in zip((scale, tracker), self._scalars, strict=True):
             tensor.copy_(value)
-        self._left = [(tensor, tensor._version) for tensor in (scale, tracker)]
+        self._last_written = [(tensor, tensor._version) for tensor in (scale, tracker)]
 
     def _set_state(self, **changes: Any) -> None:
         state = self._state()
@@ -76,7 +78,7 @@ class Policy:
         return state
 
     def counters(self) -> dict[str, int]:
-        """What a state dict has beyond PyTorch's. Blocks."""
+        """The entries of a state dict beyond PyTorch's. Blocks."""
         state = self._state()
         return {name: getattr(state, name) for name in policy.COUNTERS}
 
@@ -90,8 +92,8 @@ class Policy:
         return [replace(entry, grad_norm=None, nonfinite_count=None) for entry in entries]
 
 
-def is_pytorchs(options: dict[str, Any]) -> bool:
-    """Whether this is PyTorch's policy, with whatever factors, interval and first scale."""
+def is_torch_policy(options: dict[str, Any]) -> bool:
+    """Returns whether this is PyTorch's policy, with whatever factors, interval and first scale."""
     own = policy.describe(native.ScalerOptions())
     pytorchs = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled", "history_capacity")
     return all(value == own[name] for name, value in options.items() if name not in pytorchs)

@@ -1,30 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the optimizers of gradscaler.torch remember of tensors that they have inspected."""
+"""Snapshots of tensors, and the guard by which the optimizers of gradscaler.torch notice that one is another."""
 
 import pytest
 
 from conftest import run_python
 from torch_params import gst, param, torch
 
-Seen, look = gst._seen.Seen, gst._seen.look
+StepGuard, take_snapshot = gst._guards.StepGuard, gst._guards.take_snapshot
 
 
 def test_layouts_say_what_differs():
     base = torch.zeros(2, 3)
     kinds = [base, base.half(), base[:, :2], base.t(), torch.zeros(6), torch.zeros(2, 3, 1), None, torch.zeros(0, 3)]
-    layouts = [look([tensor]).layout for tensor in kinds]
+    layouts = [take_snapshot([tensor]).layout for tensor in kinds]
     assert all(layouts[i] != layouts[j] for i in range(len(kinds)) for j in range(i))
-    assert look([base]) == look([base.view(2, 3)]) != look([base.clone()])
-    assert look([]).addresses == b""
-    many = look(kinds * 30)
-    assert list(many.each()) == 30 * [0 if tensor is None else tensor.data_ptr() for tensor in kinds]
+    assert take_snapshot([base]) == take_snapshot([base.view(2, 3)]) != take_snapshot([base.clone()])
+    assert take_snapshot([]).addresses == b""
+    many = take_snapshot(kinds * 30)
+    assert list(many.address_list()) == 30 * [0 if tensor is None else tensor.data_ptr() for tensor in kinds]
 
 
 @pytest.mark.parametrize("tensor", [torch._neg_view(torch.ones(3)), torch._neg_view(torch.ones(1)),
                                     torch.ones(3).as_subclass(type("Sub", (torch.Tensor,), {})),
                                     torch.ones(3).to_sparse()], ids=["negated", "one", "class", "sparse"])
 def test_what_dlpack_does_not_know(tensor):
-    assert look([torch.ones(3), tensor]) is None
+    assert take_snapshot([torch.ones(3), tensor]) is None
 
 
 @pytest.mark.parametrize("is_old", [False, True])
@@ -89,32 +89,32 @@ UNNOTICED = {
 @pytest.mark.parametrize("change", [*NOTICED, *UNNOTICED])
 def test_what_is_noticed(change, index):
     params = [param(2, 3, value=1.0, grad=1.0) for _ in range(130)]
-    seen = Seen(params, None)
+    guard = StepGuard(params, None)
     grads = [p.grad for p in params]
-    assert seen.use(grads, grads, False)
+    assert guard.expect(grads, grads, False)
 
     def found():
-        return seen.look(params) and seen.look(params)[1]
+        return guard.check(params) and guard.check(params)[1]
 
     def expected():
         grads = [p.grad for p in params]
         return [0 if grad is None else grad.data_ptr() for grad in grads], bytes(grad is not None for grad in grads)
 
-    assert (list(found().each()), found().present) == expected()
+    assert (list(found().address_list()), found().present) == expected()
     {**NOTICED, **UNNOTICED}[change](params[index])
     if change in NOTICED:
         assert found() is None
     else:
-        assert (list(found().each()), found().present) == expected()
+        assert (list(found().address_list()), found().present) == expected()
 
 
 def test_first_gradients_and_other_parameters_are_noticed():
     params = [param(2, value=1.0) for _ in range(3)]
     grads = [torch.ones(2), None, torch.ones(2)]
-    seen = Seen(params, None)
-    assert seen.use(grads, grads, False)[1].present == b"\1\0\1" and seen.look(params)[1].present == bytes(3)
-    assert seen.look(params, [torch.ones(2)] * 3) is None
-    assert not any(map(seen.look, ([], params[:2], params * 2, params[::-1])))
+    guard = StepGuard(params, None)
+    assert guard.expect(grads, grads, False)[1].present == b"\1\0\1" and guard.check(params)[1].present == bytes(3)
+    assert guard.check(params, [torch.ones(2)] * 3) is None
+    assert not any(map(guard.check, ([], params[:2], params * 2, params[::-1])))
 
 
 def test_a_gradient_whose_storage_was_freed():

@@ -25,40 +25,41 @@ _DL_KINDS = {0: "int", 1: "uint", 2: "float", 3: "opaque", 4: "bfloat", 5: "comp
 _DL_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}
 
 
-def is_raw(value: object) -> bool:
-    """Whether it is ``(pointer, count, dtype[, device])``."""
+def is_raw_pointer(value: object) -> bool:
+    """Returns whether it is ``(pointer, count, dtype[, device])``."""
     return isinstance(value, tuple) and len(value) in (3, 4) and type(value[0]) is int
 
 
-def look(array: Any, argument: str, dtype: str | None, writable: bool, stream: int | None) -> Tensor:
+def inspect_array(array: Any, argument: str, dtype: str | None, writable: bool, stream: int | None) -> Tensor:
+    """The memory of an array. Raises ValueError and TypeError naming `argument` for what is not safe to use."""
     if isinstance(array, Tensor):
         return with_dtype(array, argument, dtype, array.nbytes // array.count if array.count else 1)
-    if is_raw(array):
+    if is_raw_pointer(array):
         return _from_raw(array, argument, dtype)
     if torch_memory.is_torch(array):
-        found = torch_memory.look(array, argument, writable)
+        found = torch_memory.inspect_tensor(array, argument, writable)
         return with_dtype(found, argument, dtype, array.element_size())
-    _refuse_unknown(array, argument, writable)
+    _require_known(array, argument, writable)
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is not None:
         return _from_cuda(array, interface, argument, dtype)
-    looked = _from_buffer(array, argument, dtype)
-    if looked is None and hasattr(array, "__dlpack__"):
-        looked = _from_dlpack(array, argument, dtype, stream)
-    if looked is None:
+    tensor = _from_buffer(array, argument, dtype)
+    if tensor is None and hasattr(array, "__dlpack__"):
+        tensor = _from_dlpack(array, argument, dtype, stream)
+    if tensor is None:
         raise TypeError(f"{argument} is {type(array).__name__}; it must speak the buffer protocol, __dlpack__ or"
-                        f" __cuda_array_interface__, or be (pointer, count, dtype[, device]){remedy(array)}")
-    return looked
+                        f" __cuda_array_interface__, or be (pointer, count, dtype[, device]){conversion_hint(array)}")
+    return tensor
 
 
-def remedy(array: Any) -> str:
-    """What to pass instead of something that is no array, as the end of a message."""
+def conversion_hint(array: Any) -> str:
+    """The end of a message: the thing to pass instead of something that is no array."""
     if hasattr(array, "to_numpy"):
         return "; pass its to_numpy(), if that is no copy"
     return "; numbers belong into an array, such as NumPy's" if isinstance(array, (int, float)) else ""
 
 
-def _refuse_unknown(array: Any, argument: str, writable: bool) -> None:
+def _require_known(array: Any, argument: str, writable: bool) -> None:
     """Refuses what the protocols do not say: masks, units and the like of subclasses, graphs, and what is traced."""
     jax: Any = sys.modules.get("jax")
     if jax is not None and isinstance(array, jax.core.Tracer):
@@ -72,22 +73,22 @@ def _refuse_unknown(array: Any, argument: str, writable: bool) -> None:
                         " pass numpy.asarray of it if its elements are plain numbers")
     graph = getattr(array, "requires_grad", False) is True or getattr(array, "stop_gradient", True) is False
     if writable and graph:
-        raise ValueError(f"{argument} takes part in the autograd of {_library(array)}, which would not see it written;"
-                         " pass its detach()")
+        raise ValueError(f"{argument} takes part in the autograd of {_library_of(array)}, which would not see it"
+                         " written; pass its detach()")
 
 
-def _library(array: Any) -> str:
+def _library_of(array: Any) -> str:
     return type(array).__module__.partition(".")[0]
 
 
 def _is_immutable(array: Any) -> bool:
-    """Whether it is of a library whose arrays are never written; DLPack does not always say so."""
+    """Returns whether it is of a library whose arrays are never written; DLPack does not always say so."""
     numpy: Any = sys.modules.get("numpy")
     # What numpy.asarray makes of an array of JAX is a view of it.
     while numpy is not None and type(array) is numpy.ndarray and array.base is not None and not array.flags.writeable:
         array = array.base
     array = array.obj if isinstance(array, memoryview) and array.readonly else array
-    return _library(array) in ("jax", "jaxlib", "tensorflow", "pyarrow") or isinstance(
+    return _library_of(array) in ("jax", "jaxlib", "tensorflow", "pyarrow") or isinstance(
         array, (bytes, *([numpy.generic] if numpy is not None else [])))
 
 
@@ -126,7 +127,7 @@ def _from_buffer(array: Any, argument: str, override: str | None) -> Tensor | No
         raise TypeError(f"{argument} has elements without size, of format {form!r}")
     # Without strides, as ctypes leaves them, it is in C order.
     strides = _in_elements(argument, strides, itemsize) or None
-    dtype = dtype or _FORMATS.get(form.lstrip("@=").removeprefix("<")) or _unknown(array, form)
+    dtype = dtype or _FORMATS.get(form.lstrip("@=").removeprefix("<")) or _dtype_word(array, form)
     if dtype == "int64" and itemsize == 4:
         dtype = "int32"
     order = dense_order(argument, shape, strides)
@@ -141,8 +142,8 @@ def _in_elements(argument: str, strides: Sequence[int], itemsize: int) -> list[i
     return [stride // itemsize for stride in strides]
 
 
-def _unknown(array: Any, form: str) -> str:
-    """What messages call a dtype that is not taken: as the array does, if it has a word for it."""
+def _dtype_word(array: Any, form: str) -> str:
+    """The name in messages of a dtype that is not taken: the array's, if it has one."""
     called = str(getattr(array, "dtype", ""))
     return called if called and called not in DTYPES else f"of format {form!r}"
 
@@ -197,7 +198,7 @@ def _from_cuda(array: Any, interface: Mapping[str, Any], argument: str, override
         raise ValueError(f"{argument} gives stream 0 in its __cuda_array_interface__, which is not allowed")
     if interface.get("mask") is not None:
         raise TypeError(f"{argument} has a mask, which would be ignored; pass an array without")
-    if stream is None and _library(array) in ("jax", "jaxlib"):
+    if stream is None and _library_of(array) in ("jax", "jaxlib"):
         # JAX has separate streams and does not export them.
         array.block_until_ready()
     # Of two bytes, V2 may be anything; '>' is the other byte order, and '|' is for what has none.

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Param groups of PyTorch's optimizers: names of parameters, and checks of options."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from .._native import flag, real
+
+
+def param_label(group: Mapping[str, Any], number: int, position: int) -> str:
+    """The name of a parameter in messages and reports."""
+    names = group.get("param_names")
+    return str(names[position]) if names else f"param_groups[{number}]['params'][{position}]"
+
+
+def labelled_params(groups: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, dict[str, Any], str]]:
+    """Each parameter with its group and its name in messages."""
+    for number, group in enumerate(groups):
+        for position, p in enumerate(group["params"]):
+            yield p, group, param_label(group, number, position)
+
+
+#: Options of an optimizer, which a group would have in vain.
+_OPTIMIZER_OPTIONS = ("max_grad_norm", "master_weights", "seed")
+
+
+def require_options(group: Mapping[str, Any], label: str) -> None:
+    """ValueError and TypeError for options that a param group must not have."""
+    for key in _OPTIMIZER_OPTIONS:
+        if key in group:
+            raise ValueError(f"{label} has {key!r}, which is one for all groups; pass it to the optimizer")
+    if not 0.0 <= real(f"{label}['ema_decay']", group.get("ema_decay", 0.0)) < 1.0:
+        raise ValueError(f"{label}['ema_decay'] is {group['ema_decay']}; it must be in [0, 1)")
+    flag(f"{label}['ema_warmup']", group.get("ema_warmup", False))
+    for key, why in (("differentiable", "autograd does not follow the step"),
+                     ("capturable", "its counts of steps are not on the device")):
+        if group.get(key):
+            raise ValueError(f"{label} has {key}=True, which is not supported: {why}; use torch.optim")
+
+
+@contextlib.contextmanager
+def groups_restored_on_error(groups: Iterable[Any]) -> Iterator[None]:
+    """Gives the param groups of a caller back as they were if the block raises: PyTorch's classes write every option
+    into them before all is checked. Parameters that an iterator has yielded stay in a list."""
+    before = []
+    for group in groups:
+        if isinstance(group, dict):
+            if isinstance(group.get("params"), Iterator):
+                group["params"] = list(group["params"])
+            before.append((group, dict(group)))
+    try:
+        yield
+    except BaseException:
+        for group, kept in before:
+            group.clear()
+            group.update(kept)
+        raise
