@@ -18,7 +18,7 @@ std::vector<double> trained(const gsc_optimizer_options &options) {
   for (int i = 0; i < 4; ++i) params.set(i, 0.5 + 0.25 * i);
   const Optimizer optimizer = make_optimizer(context, options, param_list, grad_list);
   // Smaller and of changing sign, which shows a largest exp_avg_sq and what decides a sign.
-  for (const double size : {0.5, 0.25, 0.02, -0.06, 0.03, -0.02, 0.01}) {
+  for (const double size : {0.5, 0.25, 0.02, -0.1, 0.03, -0.02, 0.01}) {
     for (int i = 0; i < 4; ++i) grads.set(i, size * (i - 1.5));
     EXPECT_GSC_OK(gsc_optimizer_step(optimizer, nullptr));
   }
