@@ -89,6 +89,8 @@ def tables(struct):
     lines += names("SCALES", "#: Of these the fp32.", [f'"{f.name}"' for f in plain if f.ctype == "float"])
     lines += names("LIMITS", "#: Of these the ones that may be None, the library's 0.",
                    [f'"{f.name}"' for f in plain if may_be_none(f)])
+    applied = [f'"{field.name.removeprefix("no_")}"' for field in struct.all if field.jax]
+    lines += names("JAX", "#: Arguments that gradscaler.jax applies on the device.", applied)
     lines += ["#: By argument: the flag, and whether the argument is its opposite.", "FLAGS = {"]
     lines += [f'    "{flag.name.removeprefix("no_")}": (native.{flag.constant}, {opposite(flag)}),'
               for flag in struct.flags]

@@ -490,9 +490,9 @@ enum {
 
 /** Bits of gsc_optimizer_options.flags. @flags_of{gsc_optimizer_options GSC_OPTIMIZER_} */
 enum {
-  /** SGD, LARS: Nesterov momentum; needs momentum > 0 and dampening 0. */
+  /** Nesterov momentum; needs momentum > 0 and dampening 0. */
   GSC_OPTIMIZER_NESTEROV = 1,
-  /** Adam, AdamW: the step is normalized by the largest exp_avg_sq so far. */
+  /** The step is normalized by the largest exp_avg_sq so far. */
   GSC_OPTIMIZER_AMSGRAD = 2,
   /** Ascend instead of descend. */
   GSC_OPTIMIZER_MAXIMIZE = 4,
@@ -503,14 +503,14 @@ enum {
    * ZERO_GRADS.
    */
   GSC_OPTIMIZER_WRITE_GRADS = 16,
-  /** RMSprop: the root is of the estimated variance. Its two means are fp32 in every GSC_STATE_* format. */
+  /** The root is of the estimated variance. Its two means are fp32 in every format of state. */
   GSC_OPTIMIZER_CENTERED = 32,
   /**
-   * NAdam, RAdam, AdaBelief: weight decay shrinks the parameter, instead of being added to the gradient. NovoGrad: also,
-   * exp_avg is the mean of gradients, and divided after that.
+   * Weight decay shrinks the parameter, instead of being added to the gradient. NovoGrad: also, exp_avg is the mean of
+   * gradients, and divided after that.
    */
   GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY = 64,
-  /** NovoGrad: both moments are divided by 1 - beta^t. */
+  /** Both moments are divided by 1 - beta^t. */
   GSC_OPTIMIZER_BIAS_CORRECTION = 128,
   /** Count the elements that a step leaves as they were: see gsc_optimizer_get_unchanged_sync. Steps take longer. */
   GSC_OPTIMIZER_COUNT_UNCHANGED = 256,

@@ -370,9 +370,9 @@ OptimizerOptions of gsc_optimizer_options {
 /// 1). Default: 0.
     ema_decay: Option<f64> as f64 = None,
 } flags {
-/// SGD, LARS: Nesterov momentum; needs momentum > 0 and dampening 0.
+/// Nesterov momentum; needs momentum > 0 and dampening 0.
     nesterov = GSC_OPTIMIZER_NESTEROV,
-/// Adam, AdamW: the step is normalized by the largest exp_avg_sq so far.
+/// The step is normalized by the largest exp_avg_sq so far.
     amsgrad = GSC_OPTIMIZER_AMSGRAD,
 /// Ascend instead of descend.
     maximize = GSC_OPTIMIZER_MAXIMIZE,
@@ -382,13 +382,12 @@ OptimizerOptions of gsc_optimizer_options {
 /// Write the unscaled and clipped gradients back in the same pass, unless the step is skipped.
 /// Refused with `zero_grads`.
     write_grads = GSC_OPTIMIZER_WRITE_GRADS,
-/// RMSprop: the root is of the estimated variance. Its two means are fp32 in every [`StateFormat`]
-/// format.
+/// The root is of the estimated variance. Its two means are fp32 in every format of state.
     centered = GSC_OPTIMIZER_CENTERED,
-/// NAdam, RAdam, AdaBelief: weight decay shrinks the parameter, instead of being added to the
-/// gradient. NovoGrad: also, exp_avg is the mean of gradients, and divided after that.
+/// Weight decay shrinks the parameter, instead of being added to the gradient. NovoGrad: also,
+/// exp_avg is the mean of gradients, and divided after that.
     decoupled_weight_decay = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY,
-/// NovoGrad: both moments are divided by 1 - beta^t.
+/// Both moments are divided by 1 - beta^t.
     bias_correction = GSC_OPTIMIZER_BIAS_CORRECTION,
 /// Count the elements that a step leaves as they were: see
 /// [`Optimizer::unchanged`](crate::Optimizer::unchanged). Steps take longer.
