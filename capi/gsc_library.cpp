@@ -95,7 +95,7 @@ const char *gsc_status_get_name(gsc_status status) {
 const char *gsc_error_get_message(void) { return last_message; }
 
 gsc_status gsc_error_get_last(gsc_error *out_error) {
-  return guard(__func__, [&] { *require_out_struct(out_error, "out_error") = last_error; });
+  return guard(__func__, [&] { write_struct(require_out_struct(out_error, "out_error"), last_error); });
 }
 
 void gsc_error_clear(void) {
@@ -120,7 +120,7 @@ gsc_status gsc_device_get_info(int32_t device_type, int32_t device_index, gsc_de
   return guard(__func__, [&] {
     const BackendRow &backend = find_backend(device_type, "device_type");
     require_out_struct(out_info, "out_info");
-    *out_info = backend.device_info(device_index);
+    write_struct(out_info, backend.device_info(device_index));
   });
 }
 

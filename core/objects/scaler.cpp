@@ -306,7 +306,8 @@ void Scaler::finish_update(CallStream &call) {
   if (backend.host_visible()) log_underflow(record()->state, Cause::kUpdate, offender);
   if (options_.floor_action != GSC_FLOOR_CLAMP && backend.host_visible()) {
     gsc_report report;
-    backend.record({.kind = RecordJob::Kind::kReport, .scaler = record(), .out = &report}, call.stream());
+    backend.record({.kind = RecordJob::Kind::kReport, .scaler = record(), .out = &report, .out_size = sizeof report},
+                   call.stream());
     log_floor(report);
   }
 }

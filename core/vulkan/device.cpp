@@ -191,10 +191,6 @@ void Device::require(const Argument &what, const void *enabled) {
 }
 
 void Device::borrow(const gsc_vulkan_device &given) {
-  if (given.struct_size != sizeof given) {
-    refuse(kVulkan, "has struct_size %u; set it to the sizeof of the struct, %u", given.struct_size,
-           static_cast<unsigned>(sizeof given));
-  }
   const std::pair<const void *, const char *> handles[] = {{given.instance, "instance"},
                                                            {given.physical_device, "physical_device"},
                                                            {given.device, "device"},

@@ -96,7 +96,9 @@
  *   - Floating point. The calling thread's rounding mode, flush-to-zero and traps do not affect results, and a call
  *     restores them. Callbacks run with the defaults: round to nearest, subnormals kept, no traps.
  *   - Structs. A struct that begins with struct_size may grow in later versions. Set struct_size to the sizeof of the
- *     struct, also of one that a call fills in. The _options_init functions do it for you. Set reserved fields to 0.
+ *     struct, also of one that a call fills in. The _options_init functions do it for you. Set reserved fields to 0. The
+ *     program may be older or newer than the library: a field that the program does not know has its default, one that
+ *     the library does not know must be 0, or the call fails with UNSUPPORTED. In results it becomes 0.
  *
  * All functions: since 0.1.
  */
@@ -627,8 +629,9 @@ typedef struct gsc_optimizer_options {
 } gsc_optimizer_options;
 
 /**
- * Writes the defaults of `kind`. Pass sizeof(gsc_optimizer_options) as `struct_size`; only that many bytes are written.
- * Errors: INVALID_ARGUMENT if options is NULL, kind is unknown, or struct_size is 0, unknown or from a newer header.
+ * Writes the defaults of `kind`. Pass sizeof(gsc_optimizer_options) as `struct_size`; exactly that many bytes are written,
+ * 0 in fields that the library does not know. Errors: INVALID_ARGUMENT if options is NULL, kind is unknown, or
+ * struct_size cannot be that of any version.
  * @enum{kind OptimizerKind}
  */
 GSC_API gsc_status gsc_optimizer_options_init(gsc_optimizer_options *options, uint32_t struct_size, int32_t kind);
@@ -1047,7 +1050,10 @@ GSC_API gsc_status gsc_scaler_step_slice(gsc_scaler *scaler, gsc_optimizer *opti
  * 7. Saving and restoring
  * ------------------------------------------------------------------------------------------------------------ */
 
-/** The scaler's part of a checkpoint. Plain data of fixed layout: write it to a file whole, or field by field. */
+/**
+ * The scaler's part of a checkpoint. Plain data of fixed layout: write it to a file whole, or field by field. Before you
+ * restore one from a file, check that its struct_size is not above the bytes that you have read.
+ */
 typedef struct gsc_scaler_state {
   uint32_t struct_size;
   /** GSC_SCALER_STATE_FORMAT: tells a scaler's state from other data. */

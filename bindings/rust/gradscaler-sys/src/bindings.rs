@@ -452,7 +452,8 @@ gsc_device_state {
     grad_norm: *const f64,
 }
 /// The scaler's part of a checkpoint. Plain data of fixed layout: write it to a file whole, or
-/// field by field.
+/// field by field. Before you restore one from a file, check that its struct_size is not above the
+/// bytes that you have read.
 gsc_scaler_state {
     struct_size: u32,
 /// GSC_SCALER_STATE_FORMAT: tells a scaler's state from other data.
@@ -687,9 +688,9 @@ functions! {
 /// overlaps another list of an optimizer that uses this one; BAD_STATE if a scaler has used the
 /// list since its last update, or while a step uses it.
     tensor_list_set_pointers gsc_tensor_list_set_pointers(list: *mut gsc_tensor_list, data: *const *mut c_void, count: i64, stream: gsc_stream) -> gsc_status;
-/// Writes the defaults of `kind`. Pass sizeof(gsc_optimizer_options) as `struct_size`; only that
-/// many bytes are written. Errors: INVALID_ARGUMENT if options is NULL, kind is unknown, or
-/// struct_size is 0, unknown or from a newer header.
+/// Writes the defaults of `kind`. Pass sizeof(gsc_optimizer_options) as `struct_size`; exactly that
+/// many bytes are written, 0 in fields that the library does not know. Errors: INVALID_ARGUMENT if
+/// options is NULL, kind is unknown, or struct_size cannot be that of any version.
     optimizer_options_init gsc_optimizer_options_init(options: *mut gsc_optimizer_options, struct_size: u32, kind: i32) -> gsc_status;
 /// Makes an optimizer that updates params\[i\] with grads\[i\]. options NULL: AdamW with its
 /// defaults. params fp32 (or fp64) master weights, or fp16/bf16 weights directly. Arithmetic is in

@@ -631,7 +631,8 @@ Diagnosis of gsc_tensor_diagnosis {
 } }
 mirror! {
 /// The scaler's part of a checkpoint. Plain data of fixed layout: write it to a file whole, or
-/// field by field.
+/// field by field. Before you restore one from a file, check that its `struct_size` is not above
+/// the bytes that you have read.
 #[derive(Copy)]
 ScalerState of gsc_scaler_state {
 /// Growth multiplies the scale by this.
