@@ -5,6 +5,7 @@
 #include <array>
 #include <type_traits>
 
+#include "tests/support/kinds.h"
 #include "tests/support/trainer.h"
 
 namespace gsc_test {
@@ -278,7 +279,6 @@ TEST_F(StructSize, OptimizerOptions) {
   good.beta2 = 0.125;
   good.eps = 0.0625;
   good.weight_decay = 0.75;
-  good.alpha = good.rho = good.beta3 = good.trust_coefficient = 0.375;  // AdamW keeps what it does not use
   check_setter(
       "options", good, optimizer_options(GSC_ADAMW),
       [&](auto *in) { return gsc_optimizer_set_options(trainer_, 0, in, nullptr); },
@@ -298,13 +298,12 @@ TEST_F(StructSize, OptimizerOptionsOfNewOptimizers) {
     SCOPED_TRACE(kind);
     const gsc_optimizer_options defaults = optimizer_options(kind);
     gsc_optimizer_options good = defaults;
-    good.lr = 0.5;
-    good.weight_decay = 0.75;
     good.seed = 3;
-    good.alpha = good.rho = good.beta3 = good.momentum_decay = 0.375;
-    good.weight_lr_power = 1.0;
-    good.trust_coefficient = 0.25;
     good.ema_decay = 0.5;
+#define GSC_SET_IF_USED(field, range) \
+  if (uses(kind, gsc::Option::field)) good.field = static_cast<decltype(good.field)>(1 - 0.375);
+    GSC_OPTIMIZER_RANGES(GSC_SET_IF_USED)
+#undef GSC_SET_IF_USED
     gsc_optimizer *made = nullptr;
     check_setter(
         "options", good, defaults,
