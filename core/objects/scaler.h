@@ -94,6 +94,8 @@ class Scaler final : public Object {
   /// Refuses an update if check_range has checked only a part of a list other than `except`.
   void require_whole_checks(const TensorList *except) const;
   void begin_step(Optimizer &optimizer, CallStream &call);
+  /// The step whose checks begin_step has made.
+  void step_begun(Optimizer &optimizer, CallStream &call);
   StepScalars step_scalars(const TensorList &grads) const;
   static StepScalars disabled_scalars(const TensorList &grads);
   void step_disabled(Optimizer &optimizer, CallStream &call);
