@@ -9,6 +9,7 @@
 #include <cstring>
 #include <new>
 
+#include "capi/last_error.h"
 #include "core/base/error.h"
 #include "core/base/float_environment.h"
 #include "core/base/memory.h"
@@ -18,10 +19,6 @@
 #include "gradscaler/gradscaler.h"
 
 namespace gsc::capi {
-
-/// Stores the failure for this thread, with the message "function: what", and returns its status. `details` lacks the
-/// function.
-gsc_status set_error(const gsc_error &details, const char *function, const char *what) noexcept;
 
 /// Fails if a callback broke its contract during the call.
 void require_no_misuse();

@@ -8,6 +8,7 @@ without gsc_. Left out are constructors and destructors, the initializers of opt
 carries, the entry of the function table, which C++ has no use for, and constants that C++ callers use by their C name:
 statuses, log levels, flag bits and reserved dtypes.
 """
+import json
 import pathlib
 import re
 import sys
@@ -17,11 +18,11 @@ C_NAMES = re.compile(r"GSC_(OK|ERROR_|LOG_|CONTEXT_|SCALER_|REPORT_|OPTIMIZER_|F
 NAMELESS = re.compile(r"gsc_(\w+_(create|destroy|options_init)|error_get_last)")
 OBJECT = re.compile(r"gsc_((context|tensor_list|scaler|optimizer|ops)_)?")
 
-header = (ROOT / "include/gradscaler/gradscaler.h").read_text()
+interface = json.loads((ROOT / "bindings/api.json").read_text(encoding="utf-8"))
 layer = "".join(path.read_text() for path in sorted((ROOT / "include/gradscaler/cpp").glob("*.hpp")))
 layer = re.sub(r"//[^\n]*", "", layer)
 functions = [line for line in (ROOT / "capi/functions.txt").read_text().splitlines() if line.startswith("gsc_")]
-enumerators = re.findall(r"\b(GSC_\w+) = ", re.sub(r"/\*.*?\*/", "", header, flags=re.S))
+enumerators = [item["name"] for enum in interface["enums"] for item in enum["items"]]
 if len(functions) < 72 or len(enumerators) < 60:
     sys.exit(f"read {len(functions)} functions and {len(enumerators)} enumerators; there are more")
 
