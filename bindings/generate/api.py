@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The declared interface, bindings/api.json, as the generators of the languages see it: functions, enumerations, structs
-and kinds of optimizer, and the words that a language puts to their comments."""
+"""The declared interface, bindings/api.json, as generators see it: functions, enumerations, structs and kinds of
+optimizer, and the words that a language puts to their comments."""
 import json
 import pathlib
 import re
@@ -76,8 +76,8 @@ class Field:
 
 
 class Kind:
-    """A kind of optimizer: `name` is that of its class in PyTorch's style. `arguments` are the names of its `options`, as
-    in api.json, and of its `flags`, in the header's order."""
+    """A kind of optimizer: `name` is that of its class in PyTorch's style. `arguments` are the names of its `options`,
+    as in api.json, and of its `flags`, in the header's order."""
 
     def __init__(self, data, item):
         self.constant, self.name, self.text, self.pascal = item.name, data["class"], item.text, item.pascal
@@ -140,7 +140,8 @@ class Api:
         self.kinds = [Kind(item, self.enum("OptimizerKind").item(item["name"])) for item in kinds["items"]]
         self.functions = [
             Function(function["name"], function["result"],
-                     [Parameter(p["name"], p["type"], p) for p in function["parameters"]], on_one_line(function["text"]))
+                     [Parameter(p["name"], p["type"], p) for p in function["parameters"]],
+                     on_one_line(function["text"]))
             for function in data["functions"]]
         self.structs = {struct["name"]: struct for struct in data["structs"]}
         self.field_names = {field["name"] for struct in data["structs"] for field in struct["fields"]}
@@ -330,8 +331,8 @@ REGION = re.compile(MARK + r".*?^ *(?://|#) gen-api: end\n", re.S | re.M)
 
 
 def regions(api, root, folder, emitters):
-    """{path: text} of the files in `folder` with marks, filled in. `emitters` are functions by name, which make lines of
-    a Struct or Handle."""
+    """{path: text} of the files in `folder` with marks, filled in. `emitters` are functions by name, which make lines
+    of a Struct or Handle."""
     found = {}
 
     def fill(match):

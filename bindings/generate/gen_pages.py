@@ -10,11 +10,11 @@ HEAD = """\
 # Options
 
 Names are those of C; [semantics](semantics.md) has the equations. An option outside of its range is refused with a
-message that names it. So is an option of an optimizer that its kind does not use, unless it is 0: ignored, it would be a
-result that its caller did not ask for.
+message that names it. So is an option of an optimizer that its kind does not use, unless it is 0: ignored, it would
+give a result that its caller did not ask for.
 """
-NAMES = api.Language("`{}`".format, lambda kind, name: f"`{name}`", lambda kind, item: f"`{item.constant}`", "NULL", "1",
-                     "0")
+NAMES = api.Language("`{}`".format, lambda kind, name: f"`{name}`", lambda kind, item: f"`{item.constant}`", "NULL",
+                     "1", "0")
 
 
 def row(*cells):
@@ -36,10 +36,13 @@ def kinds(interface):
     return lines
 
 
-def used_by(field, kinds):
+def used_by(field):
     """The kinds that use an option, with the range where it is narrower."""
-    names = [kind.name + (f" (in {kind.options[field.name]['range']})" if "range" in kind.options.get(field.name, {}) else "")
-             for kind in field.kinds or []]
+    def name_of(kind):
+        narrower = kind.options.get(field.name, {}).get("range")
+        return f"{kind.name} (in {narrower})" if narrower else kind.name
+
+    names = [name_of(kind) for kind in field.kinds or []]
     return listed(names) if names else "all"
 
 
@@ -48,17 +51,17 @@ def optimizer(struct):
     lines += table("option", "range", "used by", "meaning")
     for field in struct.fields:
         values = ", ".join(f"`{item.constant}`" for item in field.enum.items) if field.enum else field.range or "any"
-        lines.append(row(f"`{field.name}`", values, used_by(field, struct.api.kinds), field.text))
+        lines.append(row(f"`{field.name}`", values, used_by(field), field.text))
     lines += ["", "Bits of `flags`:", *table("flag", "used by", "meaning")]
     for flag in struct.flags:
-        lines.append(row(f"`GSC_{flag.constant}`", used_by(flag, struct.api.kinds), flag.text))
+        lines.append(row(f"`GSC_{flag.constant}`", used_by(flag), flag.text))
     return lines
 
 
 def scaler(struct):
-    lines = ["", "## Options of scalers", "", "`gsc_scaler_options`. The defaults are PyTorch's policy; presets have others"
-             " ([concepts](../concepts.md#presets)).", "The last column says whether `gradscaler.jax` applies the option"
-             " on the device."]
+    lines = ["", "## Options of scalers", "",
+             "`gsc_scaler_options`. The defaults are PyTorch's policy; [presets](../concepts.md#presets) have others. The last",
+             "column says whether `gradscaler.jax` applies the option on the device."]
     lines += table("option", "range", "default", "meaning", "JAX")
     for field in struct.fields:
         values = ", ".join(f"`{item.constant}`" for item in field.enum.items) if field.enum else \

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python: the words for enumerations, the fields of options, reports and states, and the optimizers, in modules of their
-own. Part of scripts/gen-api."""
-import re
+"""Python: the words for enumerations, the fields of options, reports and states, and the optimizers, in modules of
+their own. Part of scripts/gen-api."""
 import textwrap
 
 import api
@@ -143,7 +142,8 @@ def make_fields(interface):
              *names("COUNTERS", "#: What a state of the scaler has beyond PyTorch's state dict.", beyond),
              "OPTIMIZER_FLAGS = {",
              *(f'    "{flag.name}": native.{flag.constant},' for flag in optimizer.flags), "}",
-             *packed("Preset = Literal[", [f'"{item.name.lower()}"' for item in interface.enum("Preset").items], "]"), "", "",
+             *packed("Preset = Literal[", [f'"{item.name.lower()}"' for item in interface.enum("Preset").items], "]"),
+             "", "",
              "class Policy(TypedDict, total=False):",
              '    """Options of :class:`gradscaler.GradScaler` beyond PyTorch\'s. Each has the default that is'
              ' PyTorch\'s policy."""', "", *(f"    {line}" for line in keywords(options))]
