@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The core: the kinds of optimizer with their slots, defaults and options, and the ranges of options, as the library's C++
-uses them. Part of scripts/gen-api."""
+"""The core: the kinds of optimizer with their slots, defaults and options, and the ranges of options, as C++ uses them.
+Part of scripts/gen-api."""
 import re
 import textwrap
 

@@ -60,8 +60,8 @@ def optimizer(struct):
 
 def scaler(struct):
     lines = ["", "## Options of scalers", "",
-             "`gsc_scaler_options`. The defaults are PyTorch's policy; [presets](../concepts.md#presets) have others. The last",
-             "column says whether `gradscaler.jax` applies the option on the device."]
+             "`gsc_scaler_options`. The defaults are PyTorch's policy; [presets](../concepts.md#presets) have others.",
+             "The last column says whether `gradscaler.jax` applies the option on the device."]
     lines += table("option", "range", "default", "meaning", "JAX")
     for field in struct.fields:
         values = ", ".join(f"`{item.constant}`" for item in field.enum.items) if field.enum else \
