@@ -273,7 +273,8 @@ class Language(typing.NamedTuple):
                 return next((enum.name for enum in api.enums if f"{enum.prefix}*" == word), word)
             if word in EXCEPTIONS:
                 return self.status(word)
-            if f"{owner.name}_{word}" in api.function_names:
+            # Names without an underscore, such as scale, are words of prose too.
+            if "_" in word and f"{owner.name}_{word}" in api.function_names:
                 return spelled(f"{owner.name}_{word}")
             if word in flags or "_" in word and word in api.field_names:
                 return self.spell(flags.get(word, word))

@@ -127,15 +127,13 @@ Norm {
 HysteresisRefill {
 /// When the scale grows (Megatron-LM, DeepSpeed, ColossalAI).
     OnGrowth = GSC_REFILL_ON_GROWTH,
-/// On every [`Optimizer::step`](crate::Optimizer::step) without overflow (Apex
-/// update_scale_hysteresis, DeepSpeed consecutive_hysteresis).
+/// On every step without overflow (Apex update_scale_hysteresis, DeepSpeed consecutive_hysteresis).
     OnCleanStep = GSC_REFILL_ON_CLEAN_STEP,
-/// On every [`Optimizer::step`](crate::Optimizer::step) without overflow and after every backoff:
-/// each N-th consecutive overflow backs off (Paddle).
+/// On every step without overflow and after every backoff: each N-th consecutive overflow backs off
+/// (Paddle).
     Consecutive = GSC_REFILL_CONSECUTIVE,
 }
-/// The clean [`Optimizer::step`](crate::Optimizer::step) at which the scale grows; G is the growth
-/// interval.
+/// The clean step at which the scale grows; G is the growth interval.
 GrowthTiming {
 /// The G-th in a row, then every G (PyTorch and most others).
     AtInterval = GSC_GROWTH_AT_INTERVAL,
@@ -156,8 +154,7 @@ FloorAction {
 /// [`Status::ScaleFloor`](crate::Status::ScaleFloor).
     Error = GSC_FLOOR_ERROR,
 }
-/// Presets: each reproduces another system's policy [`Optimizer::step`](crate::Optimizer::step) by
-/// [`Optimizer::step`](crate::Optimizer::step).
+/// Presets: each reproduces another system's policy step by step.
 Preset {
 /// torch.amp.GradScaler; the default.
     Torch = GSC_PRESET_TORCH,
