@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The declared interface, bindings/api.json, as the generators of the languages see it: functions, enumerations, structs
-and kinds of optimizer, and the words that a language puts to their comments."""
+"""The declared interface, bindings/api.json, as the generators of the languages see it: functions, enumerations,
+structs and kinds of optimizer, and the words that a language puts to their comments."""
 import json
 import pathlib
 import re
@@ -76,10 +76,11 @@ class Field:
 
 
 class Kind:
-    """A kind of optimizer: `name` is that of its class in PyTorch's style. `arguments` are the names of its `options`, as
-    in api.json, and of its `flags`, in the header's order."""
+    """A kind of optimizer: `name` is that of its class in PyTorch's style. `arguments` are the names of its `options`,
+    as in api.json, and of its `flags`, in the header's order. `norms`: its step needs norms of whole tensors."""
 
     def __init__(self, data, item):
+        self.value, self.norms = item.value, data.get("norms", False)
         self.constant, self.name, self.text, self.pascal = item.name, data["class"], item.text, item.pascal
         self.slots, self.arguments = data["slots"], [*data["options"]]
         self.options = {name: option for name, option in data["options"].items() if option}
@@ -140,7 +141,8 @@ class Api:
         self.kinds = [Kind(item, self.enum("OptimizerKind").item(item["name"])) for item in kinds["items"]]
         self.functions = [
             Function(function["name"], function["result"],
-                     [Parameter(p["name"], p["type"], p) for p in function["parameters"]], on_one_line(function["text"]))
+                     [Parameter(p["name"], p["type"], p) for p in function["parameters"]],
+                     on_one_line(function["text"]))
             for function in data["functions"]]
         self.structs = {struct["name"]: struct for struct in data["structs"]}
         self.field_names = {field["name"] for struct in data["structs"] for field in struct["fields"]}
@@ -330,8 +332,8 @@ REGION = re.compile(MARK + r".*?^ *(?://|#) gen-api: end\n", re.S | re.M)
 
 
 def regions(api, root, folder, emitters):
-    """{path: text} of the files in `folder` with marks, filled in. `emitters` are functions by name, which make lines of
-    a Struct or Handle."""
+    """{path: text} of the files in `folder` with marks, filled in. `emitters` are functions by name, which make lines
+    of a Struct or Handle."""
     found = {}
 
     def fill(match):

@@ -22,7 +22,7 @@ except ImportError:
 # What each tag may describe.
 TAGS = {
     "type": "enum", "flags_of": "enum", "name": "enumerator", "reserved": "enumerator",
-    "slots": "enumerator", "options": "enumerator",
+    "slots": "enumerator", "options": "enumerator", "norms": "enumerator",
     "bool": "field function", "enum": "field function", "default": "field", "range": "field", "none": "field",
     "jax": "field enumerator", "nullable": "function", "count": "function", "device": "function",
 }
@@ -40,7 +40,7 @@ def fail(line, message):
 
 
 class Comment:
-    """A /** ... */ block: its prose, in which a blank line parts paragraphs, its tags, and the line on which it ends."""
+    """A /** ... */ block: its prose, in which a blank line parts paragraphs, its tags, and the line it ends on."""
 
     def __init__(self, text, first_line):
         self.line, self.used = first_line + text.count("\n"), False
@@ -85,6 +85,7 @@ def without_comments(text):
 def without_directives(code):
     """The code as C sees it that defines GSC_STATIC, with as many lines, and the macros {name: (value, line)}."""
     defined, macros, active, lines = {"GSC_STATIC"}, {}, [], []
+    any_taken = False  # of the branches of the innermost condition
     for number, line in enumerate(re.sub(r"\\\n", "\f", code).split("\n")):
         directive = re.match(r"\s*#\s*(\w+)\s*(.*)", line.replace("\f", " "), re.S)
         if not directive:
@@ -208,8 +209,9 @@ class Header:
             facts["class"] = tags["name"][0]
         if "reserved" in tags:
             facts["reserved"] = True
-        if "jax" in tags:
-            facts["jax"] = True
+        for tag in ("jax", "norms"):
+            if tag in tags:
+                facts[tag] = True
         if "slots" in tags:
             facts["slots"] = [self.slot(item, text) for text in tags["slots"][0].split(";")]
             # A comma inside of a range does not part options.

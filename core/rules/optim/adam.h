@@ -24,7 +24,8 @@ struct AdamRule {
 
 template <bool Decoupled, bool Amsgrad>
 struct AdamFamily : AdamRule {
-  static constexpr Kind kKind = (Decoupled ? kinds::kAdamW : kinds::kAdam).with(Amsgrad ? GSC_OPTIMIZER_AMSGRAD : 0, false);
+  static constexpr Kind kKind =
+      (Decoupled ? kinds::kAdamW : kinds::kAdam).with(Amsgrad ? GSC_OPTIMIZER_AMSGRAD : 0, false);
   static constexpr int kStates = Amsgrad ? 3 : 2;
   static constexpr uint32_t kFlag = Amsgrad ? GSC_OPTIMIZER_AMSGRAD : 0;
   static constexpr bool kInBatches = !Amsgrad;
@@ -54,3 +55,10 @@ using AdamW = AdamFamily<true, false>;
 using AdamWAmsgrad = AdamFamily<true, true>;
 
 }  // namespace gsc::optim
+
+/// X(variant, formula) of this file, from which scripts/gen-api makes the list of all.
+#define GSC_ADAM_FORMULAS(X)          \
+  X(kAdam, optim::Adam)               \
+  X(kAdamAmsgrad, optim::AdamAmsgrad) \
+  X(kAdamW, optim::AdamW)             \
+  X(kAdamWAmsgrad, optim::AdamWAmsgrad)
