@@ -10,11 +10,11 @@ HEAD = """\
 # Options
 
 Names are those of C; [semantics](semantics.md) has the equations. An option outside of its range is refused with a
-message that names it. So is an option of an optimizer that its kind does not use, unless it is 0: ignored, it would be a
-result that its caller did not ask for.
+message that names it. So is an option of an optimizer that its kind does not use, unless it is 0: ignored, it would be
+a result that its caller did not ask for.
 """
-NAMES = api.Language("`{}`".format, lambda kind, name: f"`{name}`", lambda kind, item: f"`{item.constant}`", "NULL", "1",
-                     "0")
+NAMES = api.Language("`{}`".format, lambda kind, name: f"`{name}`", lambda kind, item: f"`{item.constant}`", "NULL",
+                     "1", "0")
 
 
 def row(*cells):
@@ -38,8 +38,9 @@ def kinds(interface):
 
 def used_by(field, kinds):
     """The kinds that use an option, with the range where it is narrower."""
-    names = [kind.name + (f" (in {kind.options[field.name]['range']})" if "range" in kind.options.get(field.name, {}) else "")
-             for kind in field.kinds or []]
+    narrower = {kind.name: option["range"] for kind in kinds
+                for option in [kind.options.get(field.name, {})] if "range" in option}
+    names = [kind.name + (f" (in {narrower[kind.name]})" if kind.name in narrower else "") for kind in field.kinds or []]
     return listed(names) if names else "all"
 
 
@@ -56,9 +57,10 @@ def optimizer(struct):
 
 
 def scaler(struct):
-    lines = ["", "## Options of scalers", "", "`gsc_scaler_options`. The defaults are PyTorch's policy; presets have others"
-             " ([concepts](../concepts.md#presets)).", "The last column says whether `gradscaler.jax` applies the option"
-             " on the device."]
+    lines = ["", "## Options of scalers", "",
+             "`gsc_scaler_options`. The defaults are PyTorch's policy; presets have others"
+             " ([concepts](../concepts.md#presets)).",
+             "The last column says whether `gradscaler.jax` applies the option on the device."]
     lines += table("option", "range", "default", "meaning", "JAX")
     for field in struct.fields:
         values = ", ".join(f"`{item.constant}`" for item in field.enum.items) if field.enum else \
