@@ -47,8 +47,7 @@ def append_fields(api, numbers):
             lines.append(f"GSC_LAYOUT_FIELD({field['name']}, {end})\n")
             end += SIZES.get(field["type"], 8) * field.get("elements", 1)
         if len(lines) > len(known) and end % 8:
-            fail(f"{name} grows by multiples of 8 bytes: add a field `int32_t reserved`, of which the library refuses all "
-                 "but 0")
+            fail(f"{name} grows by multiples of 8 bytes: add `int32_t reserved`, in which the library takes 0 alone")
         size = max(end, sizes[name])
         numbers = re.sub(rf"(#define GSC_STRUCT {name}\n).*?(#undef)",
                          lambda m, lines=lines, size=size: f"{m[1]}GSC_LAYOUT_SIZE({size})\n{''.join(lines)}{m[2]}",

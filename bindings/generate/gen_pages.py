@@ -40,7 +40,8 @@ def used_by(field, kinds):
     """The kinds that use an option, with the range where it is narrower."""
     narrower = {kind.name: option["range"] for kind in kinds
                 for option in [kind.options.get(field.name, {})] if "range" in option}
-    names = [kind.name + (f" (in {narrower[kind.name]})" if kind.name in narrower else "") for kind in field.kinds or []]
+    names = [kind.name + (f" (in {narrower[kind.name]})" if kind.name in narrower else "")
+             for kind in field.kinds or []]
     return listed(names) if names else "all"
 
 

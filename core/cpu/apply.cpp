@@ -182,7 +182,8 @@ void CpuBackend::run_apply(const ApplyJob &job) {
       std::atomic_ref(job.step.record->unchanged).fetch_add(s.unchanged, std::memory_order_relaxed);
   };
   // Fields that differ between chunks. Tensors may be tiny, so the others are set once per task.
-  const auto point_at = [&job](ApplySpan &s, TensorCoefficients &coefficients, int64_t tensor, int64_t offset, int64_t n) {
+  const auto point_at = [&job](ApplySpan &s, TensorCoefficients &coefficients, int64_t tensor, int64_t offset,
+                               int64_t n) {
     const auto place = [&](const Plan &plan) { return element(plan.tensor(tensor), offset); };
     s.n = n;
     s.param = place(*job.params);
