@@ -81,10 +81,6 @@ gsc_status gsc_optimizer_add_group(gsc_optimizer *optimizer, int64_t first, int6
   });
 }
 
-gsc_status gsc_optimizer_get_group_count(const gsc_optimizer *optimizer, int32_t *out_count) {
-  return guard(__func__, [&] { *require(out_count, "out_count") = optimizer_of(optimizer).group_count(); });
-}
-
 gsc_status gsc_optimizer_get_options(const gsc_optimizer *optimizer, int32_t group,
                                      gsc_optimizer_options *out_options) {
   return guard(__func__, [&] {
@@ -115,11 +111,6 @@ gsc_status gsc_optimizer_set_evaluating(gsc_optimizer *optimizer, int32_t evalua
   });
 }
 
-gsc_status gsc_optimizer_get_evaluating(const gsc_optimizer *optimizer, int32_t *out_evaluating) {
-  return guard(__func__,
-               [&] { *require(out_evaluating, "out_evaluating") = optimizer_of(optimizer).is_evaluating() ? 1 : 0; });
-}
-
 gsc_status gsc_optimizer_step(gsc_optimizer *optimizer, gsc_stream stream) {
   return guard(__func__, [&] { StepCall(optimizer)->step_alone({}, stream); });
 }
@@ -145,16 +136,12 @@ gsc_status gsc_optimizer_get_grads(const gsc_optimizer *optimizer, gsc_tensor_li
   });
 }
 
-gsc_status gsc_optimizer_get_state_count(const gsc_optimizer *optimizer, int32_t *out_count) {
-  return guard(__func__, [&] { *require(out_count, "out_count") = optimizer_of(optimizer).slot_count(); });
-}
-
 gsc_status gsc_optimizer_get_state(const gsc_optimizer *optimizer, int32_t slot, gsc_tensor_list **out_list,
                                    const char **out_name) {
   return guard(__func__, [&] {
     const Optimizer &o = optimizer_of(optimizer);
-    if (slot < 0 || slot >= o.slot_count()) {
-      refuse("slot", "is %d, but the optimizer has %d state slots", slot, o.slot_count());
+    if (slot < 0 || slot >= o.state_count()) {
+      refuse("slot", "is %d, but the optimizer has %d state slots", slot, o.state_count());
     }
     if (out_list != nullptr) *out_list = to_handle<gsc_tensor_list>(o.state(slot));
     if (out_name != nullptr) *out_name = o.slot_name(slot);
@@ -203,10 +190,6 @@ gsc_status gsc_optimizer_set_offsets(gsc_optimizer *optimizer, const int64_t *of
     if (count > 0) require(offsets, "offsets");
     Call(optimizer)->set_offsets(offsets, count, stream);
   });
-}
-
-gsc_status gsc_optimizer_get_save_size(const gsc_optimizer *optimizer, int64_t *out_bytes) {
-  return guard(__func__, [&] { *require(out_bytes, "out_bytes") = optimizer_of(optimizer).save_size(); });
 }
 
 gsc_status gsc_optimizer_save_sync(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream) {

@@ -8,6 +8,7 @@ A trial edits the copy (build/trial), runs scripts/gen-api, builds, runs the tes
 edits back. It prints the files that it edited, those that gen-api wrote, and what the tests said. Exit status 1 if one
 failed.
 """
+import json
 import os
 import pathlib
 import re
@@ -16,23 +17,39 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPY = ROOT / "build/trial"
-HEADER, LAYOUT = "include/gradscaler/gradscaler.h", "tests/abi/layout.inc"
+HEADER = "include/gradscaler/gradscaler.h"
 LANGUAGES = "java.(Exceptions|Scaler|PublicApi)Test|csharp.ScalerTests|rust.tests|python.(optim|scaler|package)$"
 
 
-def after_the_last_kind(last):
-    comment = "/** A trial. State: exp_avg. Defaults: lr 1e-4, beta1 0.9, beta2 0.99. */"
-    head = f" = {last[1]},\n  {comment}\n  GSC_TRIAL = {int(last[1]) + 1}\n"
-    return head + last[0].partition("\n")[2]
+# The number of kinds of optimizer.
+KINDS = next(len(enum["items"]) for enum in json.loads((ROOT / "bindings/api.json").read_text())["enums"]
+             if enum.get("type") == "OptimizerKind")
+KIND = f""",
+  /**
+   * A trial.
+   * @name{{Trial}}
+   * @slots{{exp_avg: moment}}
+   * @options{{lr 1e-4, beta1 0.9, beta2 0.99, weight_decay 0}}
+   */
+  GSC_TRIAL = {KINDS}
+}};
 
+/** Bits of gsc_optimizer_options.flags"""
+EQUATIONS = """**Trial** (nobody, never)
 
-def like_lion(text):
-    return text.replace("lion", "trial").replace("LION", "TRIAL")
+```
+LR = lr    B1 = 1 - b1    B2 = 1 - b2    K = 1 - lr * wd
+d = sign(b1 * m + B1 * g)                       (0, -0 and NaN stay)
+p = p * K - LR * d
+m = b2 * m + B2 * g
+```
+
+"""
 
 
 def formula(read):
     """Lion, with a coefficient of its own."""
-    text = read("core/rules/optim/lion.h").replace("Lion", "Trial").replace("GSC_LION", "GSC_TRIAL")
+    text = read("core/rules/optim/lion.h").replace("Lion", "Trial").replace("LION", "TRIAL")
     for before, after in (
             ("kStates = 1;\n", "kStates = 1;\n  enum Own : int32_t { kShare, kOwnCount };\n"),
             ("    return common_coefficients(h, lr, maximize);\n",
@@ -48,43 +65,39 @@ def formula(read):
 # By name: edits (file, anchor, what replaces it; without an anchor the whole file); tests.
 TRIALS = {
     "field": ([
-        (HEADER, "  int32_t reserved;\n};", "  /** A trial, >= 0. Default 0. */\n  int32_t trial;\n};"),
-        (LAYOUT, "(reserved, 84)", "(trial, 84)"),
+        (HEADER, "  int32_t reserved;\n};\n\n/** PyTorch's policy.",
+         "  /** A trial. @range{>= 0} @default{0} */\n  int32_t trial;\n};\n\n/** PyTorch's policy."),
         ("core/objects/scaler_options.cpp",
-         'if (o.reserved != 0) refuse_value(kOptions.field("reserved"), o.reserved, "0");',
-         'if (o.trial < 0) refuse_value(kOptions.field("trial"), o.trial, ">= 0");'),
-        ("tests/capi/option_limits_test.cpp", "{GSC_FIELD(O, reserved), {0}, {-1, 1}},\n  };\n  // The first",
-         "{GSC_FIELD(O, trial), {0, kMaxInt}, {-1}},\n  };\n  // The first"),
-    ], f"abi|capi_bad_input|cpp_|{LANGUAGES}"),
+         '  if (o.reserved != 0) refuse_value(kOptions.field("reserved"), o.reserved, "0");\n', ""),
+        ("tests/capi/option_limits_test.cpp", "{GSC_FIELD(O, reserved), {0}, {-1, 1}},\n  };\n#define GSC_ROW",
+         "{GSC_FIELD(O, trial), {0, kMaxInt}, {-1}},\n  };\n#define GSC_ROW"),
+    ], f"abi|capi_bad_input|cpp_|bindings|{LANGUAGES}"),
     "getter": ([
         (HEADER, "/** Number of state slots. */\n", "/** Seven. */\nGSC_API gsc_status gsc_optimizer_get_trial(const "
          "gsc_optimizer *optimizer, int32_t *out_trial);\n/** Number of state slots. */\n"),
         ("core/objects/optimizer.h", "  int32_t group_count() const",
          "  int32_t trial() const { return 7; }\n  int32_t group_count() const"),
-        ("capi/gsc_optimizer.cpp", "gsc_status gsc_optimizer_get_group_count(",
-         "gsc_status gsc_optimizer_get_trial(const gsc_optimizer *optimizer, int32_t *out_trial) {\n"
-         '  return guard(__func__, [&] { *require(out_trial, "out_trial") = optimizer_of(optimizer).trial(); });\n'
-         "}\n\ngsc_status gsc_optimizer_get_group_count("),
         ("tests/cpp/optimizer_test.cpp", "  EXPECT_EQ(sgd_.get_group_count(), 1);\n",
          "  EXPECT_EQ(sgd_.get_group_count(), 1);\n  EXPECT_EQ(sgd_.get_trial(), 7);\n"),
-        ("tests/capi/nothing_changed_test.cpp", "    CALL(gsc_optimizer_get_group_count, nullptr, &OUT.i32[0]),\n",
-         "    CALL(gsc_optimizer_get_group_count, nullptr, &OUT.i32[0]),\n"
-         "    CALL(gsc_optimizer_get_trial, nullptr, &OUT.i32[0]),\n"),
-    ], f"abi|cpp_|capi_reliability|capi_contracts|{LANGUAGES}"),
+        ("tests/parity.py", '"Python": {\n', '"Python": {\n        "gsc_optimizer_get_trial": "a trial",\n'),
+    ], f"abi|cpp_|capi_reliability|capi_contracts|bindings|{LANGUAGES}"),
     "optimizer": ([
         ("core/rules/optim/trial.h", None, formula),
-        ("core/rules/optim/variants.h", '#include "core/rules/optim/sgd.h"\n',
-         '#include "core/rules/optim/sgd.h"\n#include "core/rules/optim/trial.h"\n'),
-        ("core/rules/optim/variant.h", "#define GSC_FOR_EACH_VARIANT(X) \\\n",
-         "#define GSC_TRIAL_FORMULAS(X) X(kTrial, optim::Trial)\n#define GSC_FOR_EACH_VARIANT(X) \\\n"
-         "  GSC_TRIAL_FORMULAS(X) \\\n"),
-        ("core/cpu/sweeps/trial.cpp", None, lambda read: like_lion(read("core/cpu/sweeps/lion.cpp"))),
-        ("core/cuda/sweeps/trial.cu", None, lambda read: like_lion(read("core/cuda/sweeps/lion.cu"))),
-        (HEADER, None, lambda read: re.sub(
-            r" = (\d+)\n};\n\n/\*\* Bits of gsc_optimizer_options.flags", after_the_last_kind, read(HEADER))),
-        ("bindings/generate/gen_python.py", "ARGUMENTS = {\n",
-         'ARGUMENTS = {\n    "Trial": "lr betas weight_decay",\n'),
-    ], f"abi.(header|layout)|capi_optimizer|capi_bad_input|core.kernels.*KernelApply|{LANGUAGES}"),
+        (HEADER, "\n};\n\n/** Bits of gsc_optimizer_options.flags", KIND),
+        ("tests/support/page_formulas.h", "      case GSC_LION: {", "      case GSC_TRIAL:\n      case GSC_LION: {"),
+        ("docs/reference/semantics.md", "**LAMB** (", EQUATIONS + "**LAMB** ("),
+        ("docs/reference/semantics.md", "| Lion |", "| Trial | `exp_avg` | 4 | 24 | nobody | 2.1 ulp |\n| Lion |"),
+        ("tests/oracle/oracle.py", f") = KINDS = range({KINDS})", f", TRIAL) = KINDS = range({KINDS + 1})"),
+        ("tests/oracle/oracle.py", 'LION: ["exp_avg"]', 'LION: ["exp_avg"], TRIAL: ["exp_avg"]'),
+        ("tests/oracle/oracle.py", "o.beta2 if o.kind == LION", "o.beta2 if o.kind in (LION, TRIAL)"),
+        ("tests/oracle/oracle.py", "    if o.kind == LION:", "    if o.kind in (LION, TRIAL):"),
+        ("docs/performance.md", "Adagrad, Lion, RMSprop", "Adagrad, Lion, Trial, RMSprop"),
+        ("docs/pytorch.md", "`Lion`, `LAMB`", "`Lion`, `Trial`, `LAMB`"),
+        ("README.md", "AdEMAMix, Lion,", "AdEMAMix, Lion, Trial,"),
+        ("benchmarks/optimizers.cpp", '    {"lion",', '    {"trial", {.kind = trial}, 1},\n    {"lion",'),
+        ("benchmarks/gpu/bench.cpp", '        {"Lion",', '        {"Trial", trial, 20},\n        {"Lion",'),
+    ], f"abi|core.optimizer_places|capi_optimizer|capi_bad_input|core.kernels.*KernelApply|oracle|docs.pages|bindings|"
+       f"python.torch_formats|{LANGUAGES}"),
     "dtype": ([
         ("core/rules/convert.h", "GSC_HD float bf16_to_fp32(uint16_t value) {",
          "GSC_HD float bf16_to_fp32(uint16_t value);\n"
@@ -97,7 +110,7 @@ TRIALS = {
         ("core/rules/dtypes.h", "X(Fp16) ", "X(Fp16) X(Trial16) "),
         (HEADER, "  GSC_UINT8_SQRT = 13\n", "  GSC_UINT8_SQRT = 13,\n  /** A trial: bfloat16 under another name. */\n"
          "  GSC_TRIAL16 = 14\n"),
-    ], f"abi.(header|layout)|capi_elementwise|capi_optimizer|{LANGUAGES}"),
+    ], f"abi|capi_elementwise|capi_optimizer|{LANGUAGES}"),
 }
 
 
@@ -140,7 +153,7 @@ def trial(name):
     steps = [("scripts/gen-api",),
              ("cmake", "--preset", "dev"),
              ("cmake", "--build", "--preset", "dev", "-j", str(os.cpu_count()), "--", "-k", "0"),
-             ("ctest", "--preset", "dev", "-R", f"^({tests})")]
+             ("ctest", "--preset", "dev", "-j", str(os.cpu_count()), "-R", f"^({tests})")]
     said = ""
     for step in steps:
         fine, said = run(*step)

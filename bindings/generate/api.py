@@ -77,9 +77,10 @@ class Field:
 
 class Kind:
     """A kind of optimizer: `name` is that of its class in PyTorch's style. `arguments` are the names of its `options`,
-    as in api.json, and of its `flags`, in the header's order."""
+    as in api.json, and of its `flags`, in the header's order. `norms`: its step needs norms of whole tensors."""
 
     def __init__(self, data, item):
+        self.value, self.norms = item.value, data.get("norms", False)
         self.constant, self.name, self.text, self.pascal = item.name, data["class"], item.text, item.pascal
         self.slots, self.arguments = data["slots"], [*data["options"]]
         self.options = {name: option for name, option in data["options"].items() if option}

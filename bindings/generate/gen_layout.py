@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tests/abi/layout.inc: sizes, offsets and constants of the ABI, which compilers check against the header. The header's
-structs and constants must all be there, without gaps; new enumerators are appended. Part of scripts/gen-api."""
+structs and constants must all be there, without gaps. New enumerators and new last fields of structs are appended, and
+a field may take the place of one called reserved; what is there stays. Part of scripts/gen-api."""
 import re
 
 from api import fail
@@ -32,6 +33,28 @@ def append_values(api, numbers):
     return numbers
 
 
+def append_fields(api, numbers):
+    """`numbers` with the fields that a struct has gained at its end, or in place of `reserved`."""
+    sizes, offsets, _ = numbers_of(numbers)
+    for name, struct in api.structs.items():
+        if name not in sizes:
+            continue
+        known, lines, end = list(offsets[name]), [], 0
+        for i, field in enumerate(struct["fields"]):
+            if i < len(known) and field["name"] != known[i] and known[i] != "reserved":
+                fail(f"{name}: {field['name']} is in the place of {known[i]}; new fields come last")
+            end = offsets[name][known[i]] if i < len(known) else end
+            lines.append(f"GSC_LAYOUT_FIELD({field['name']}, {end})\n")
+            end += SIZES.get(field["type"], 8) * field.get("elements", 1)
+        if len(lines) > len(known) and end % 8:
+            fail(f"{name} grows by multiples of 8 bytes: add `int32_t reserved`, in which the library takes 0 alone")
+        size = max(end, sizes[name])
+        numbers = re.sub(rf"(#define GSC_STRUCT {name}\n).*?(#undef)",
+                         lambda m, lines=lines, size=size: f"{m[1]}GSC_LAYOUT_SIZE({size})\n{''.join(lines)}{m[2]}",
+                         numbers, count=1, flags=re.S)
+    return numbers
+
+
 def check(api, numbers):
     """Fails if the header and the numbers do not have the same structs, fields and constants."""
     sizes, offsets, values = numbers_of(numbers)
@@ -56,6 +79,6 @@ def files(api, root):
     """{path: text}; none in a source package, which does not have the tests."""
     if not (root / NUMBERS).exists():
         return {}
-    numbers = append_values(api, (root / NUMBERS).read_text(encoding="utf-8"))
+    numbers = append_fields(api, append_values(api, (root / NUMBERS).read_text(encoding="utf-8")))
     check(api, numbers)
     return {NUMBERS: numbers}

@@ -28,7 +28,18 @@ def make_python(interface):
     for kind in interface.kinds:
         slots = ", ".join(f'"{slot}"' for slot in kind.slot_names)
         lines.append(f"    native.{kind.constant}: ({slots}{',' * (len(kind.slots) == 1)}),")
-    return "\n".join([*lines, "}", ""])
+    lines += ["}", "#: Those that a kind has only with a flag, or, None, with momentum.",
+              "SLOT_NEEDS: dict[int, dict[str, int | None]] = {"]
+    for kind in interface.kinds:
+        needs = [f'"{slot["name"]}": '
+                 + ("None" if slot["if"] in kind.options else f"native.OPTIMIZER_{slot['if'].upper()}")
+                 for slot in kind.slots if "if" in slot]
+        if needs:
+            lines += packed(f"    native.{kind.constant}: {{", needs, "},")
+    lines += ["}", "#: Kinds whose steps need the norms of whole tensors, and their names."]
+    layerwise = [f'native.{kind.constant}: "{kind.name}"' for kind in interface.kinds if kind.norms]
+    lines += packed("LAYERWISE = {", layerwise, "}")
+    return "\n".join([*lines, ""])
 
 
 # Arguments of PyTorch's GradScaler, which are not among the keywords of a policy.
@@ -96,6 +107,31 @@ def tables(struct):
     return [*lines, "}"]
 
 
+def ends(text):
+    """A range of the header in Python: (low, high, whether it has low, whether it has high)."""
+    if text == "finite":
+        return "(-inf, inf, False, False)"
+    if text.startswith(">"):
+        return f"({float(text.lstrip('>= '))}, inf, {text.startswith('>=')}, False)"
+    if ".." in text:
+        return "({}, {}, True, True)".format(*text.replace("^", "**").split(".."))
+    low, high = text[1:-1].split(", ")
+    return f"({float(low)}, {float(high)}, {text[0] == '['}, {text[-1] == ']'})"
+
+
+def ranges(struct):
+    """Those of an optimizer's options, and those that are narrower for a kind."""
+    lines = ["#: Ranges of options: their ends, and whether these belong to them.",
+             "RANGES: dict[str, tuple[float, float, bool, bool]] = {"]
+    lines += [f'    "{field.name}": {ends(field.range)},' for field in struct.fields if field.range]
+    lines += ["}", "#: And those that are narrower for a kind.", "NARROWER_RANGES = {"]
+    for kind in struct.api.kinds:
+        narrower = [f'"{name}": {ends(option["range"])}' for name, option in kind.options.items() if "range" in option]
+        if narrower:
+            lines += packed(f"    native.{kind.constant}: {{", narrower, "},")
+    return [*lines, "}"]
+
+
 def values(struct):
     """Fields of a dataclass."""
     lines = []
@@ -122,6 +158,7 @@ FIELDS_HEAD = f'''\
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal, TypedDict
 
 from ._enums import FLOOR_ACTION, GROWTH_TIMING, HYSTERESIS_REFILL
@@ -142,6 +179,7 @@ def make_fields(interface):
              *names("COUNTERS", "#: What a state of the scaler has beyond PyTorch's state dict.", beyond),
              "OPTIMIZER_FLAGS = {",
              *(f'    "{flag.name}": native.{flag.constant},' for flag in optimizer.flags), "}",
+             *ranges(optimizer),
              *packed("Preset = Literal[", [f'"{item.name.lower()}"' for item in interface.enum("Preset").items], "]"),
              "", "",
              "class Policy(TypedDict, total=False):",
@@ -216,8 +254,8 @@ OTHERS_HEAD = f'''\
 """The optimizers that torch.optim does not have. What all have in common is in :mod:`._optimizers`.
 {api.NOTE}
 
-Their numbers are >= 0, decays in [0, 1), and `maximize` steps up the gradient. LAMB takes no sharded parameters, whose
-norms no rank knows.
+Their numbers are in the ranges of docs/reference/options.md, and `maximize` steps up the gradient.
+{{LAYERWISE}} take no sharded parameters, whose norms no rank knows.
 """
 
 from __future__ import annotations
@@ -257,8 +295,9 @@ def make_others(struct):
                   '    """', "", f"    _KIND = native.{kind.constant}", "",
                   *packed("    def __init__(", parameters, ") -> None:"),
                   "        self._setup(fused, **own)",
-                  *packed("        super().__init__(params, checked(", options, "))")]
-    return OTHERS_HEAD + "\n".join([*packed("__all__ = [", names, "]"), *lines, ""])
+                  *packed("        super().__init__(params, checked(", ["self._KIND", *options], "))")]
+    layerwise = api.listed([kind.name for kind in struct.api.kinds if kind.norms])
+    return OTHERS_HEAD.replace("{LAYERWISE}", layerwise) + "\n".join([*packed("__all__ = [", names, "]"), *lines, ""])
 
 
 def argument(struct, kind, key):

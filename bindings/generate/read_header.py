@@ -22,7 +22,7 @@ except ImportError:
 # What each tag may describe.
 TAGS = {
     "type": "enum", "flags_of": "enum", "name": "enumerator", "reserved": "enumerator",
-    "slots": "enumerator", "options": "enumerator",
+    "slots": "enumerator", "options": "enumerator", "norms": "enumerator",
     "bool": "field function", "enum": "field function", "default": "field", "range": "field", "none": "field",
     "jax": "field enumerator", "nullable": "function", "count": "function", "device": "function",
 }
@@ -211,8 +211,9 @@ class Header:
             facts["class"] = tags["name"][0]
         if "reserved" in tags:
             facts["reserved"] = True
-        if "jax" in tags:
-            facts["jax"] = True
+        for tag in ("jax", "norms"):
+            if tag in tags:
+                facts[tag] = True
         if "slots" in tags:
             facts["slots"] = [self.slot(item, text) for text in tags["slots"][0].split(";")]
             # A comma inside of a range does not part options.

@@ -62,7 +62,7 @@ int64_t end_of_run(const ApplyJob &job, int64_t t, int64_t limit) {
 }
 
 /// Points a span at what state in codes has besides.
-void aim_codes(ApplySpan &s, const ApplyJob &job, int64_t tensor, int64_t offset) {
+void point_at_codes(ApplySpan &s, const ApplyJob &job, int64_t tensor, int64_t offset) {
   s.first = job.step.offsets[tensor] + offset;
   s.remainder = job.remainder != nullptr ? element(job.remainder->tensor(tensor), offset) : nullptr;
   for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) {
@@ -182,7 +182,8 @@ void CpuBackend::run_apply(const ApplyJob &job) {
       std::atomic_ref(job.step.record->unchanged).fetch_add(s.unchanged, std::memory_order_relaxed);
   };
   // Fields that differ between chunks. Tensors may be tiny, so the others are set once per task.
-  const auto aim = [&job](ApplySpan &s, TensorCoefficients &coefficients, int64_t tensor, int64_t offset, int64_t n) {
+  const auto point_at = [&job](ApplySpan &s, TensorCoefficients &coefficients, int64_t tensor, int64_t offset,
+                               int64_t n) {
     const auto place = [&](const Plan &plan) { return element(plan.tensor(tensor), offset); };
     s.n = n;
     s.param = place(*job.params);
@@ -195,7 +196,7 @@ void CpuBackend::run_apply(const ApplyJob &job) {
     }
     for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) s.state[i] = place(*job.state[i]);
     if (job.ema != nullptr) s.ema = place(*job.ema);
-    if (job.step.coded) aim_codes(s, job, tensor, offset);
+    if (job.step.coded) point_at_codes(s, job, tensor, offset);
     s.coefficients = coefficients.of(tensor);
   };
   // The last sweep over n elements, and their average.
@@ -203,7 +204,7 @@ void CpuBackend::run_apply(const ApplyJob &job) {
   const auto step = [&](ApplySpan &s, TensorCoefficients &coefficients, int64_t tensor, int64_t offset, int64_t n) {
     const int64_t slice = job.ema != nullptr ? std::min(n, kEmaSlice) : n;
     for (int64_t i = 0; i < n; i += slice) {
-      aim(s, coefficients, tensor, offset + i, std::min(slice, n - i));
+      point_at(s, coefficients, tensor, offset + i, std::min(slice, n - i));
       apply(&s);
       if (job.ema != nullptr) kernels_->average_weights(&s);
     }
@@ -243,7 +244,7 @@ void CpuBackend::run_apply(const ApplyJob &job) {
   if (part.moments) {
     for_spans(reading, [&](ApplySpan &s, TensorCoefficients &coefficients, int64_t tensor, int64_t offset, int64_t n,
                            int64_t chunk) {
-      aim(s, coefficients, tensor, offset, n);
+      point_at(s, coefficients, tensor, offset, n);
       moments(&s);
       partials[chunk].norms = s.norms;
     });

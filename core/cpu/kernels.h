@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU kernels as a table of functions over contiguous spans of one tensor. kernels.cpp and sweeps/ are
-// compiled once per instruction set; kernel_table() picks one at run time. Kernels do not allocate, start threads, or know tensor lists
-// or policies, and give the same bits on every instruction set (reduction.h has the order of the sums).
+// compiled once per instruction set; find_kernels (dispatch.h) picks one at run time. Kernels do not allocate, start
+// threads, or know tensor lists or policies, and give the same bits on every instruction set (reduction.h has the order
+// of the sums).
 #pragma once
 
 #include <cstdint>

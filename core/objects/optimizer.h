@@ -48,7 +48,7 @@ class Optimizer final : public Object {
     return (options_[0].flags & (GSC_OPTIMIZER_WRITE_GRADS | GSC_OPTIMIZER_ZERO_GRADS)) != 0;
   }
   bool zeroes_grads() const { return (options_[0].flags & GSC_OPTIMIZER_ZERO_GRADS) != 0; }
-  int32_t slot_count() const { return slot_count_; }
+  int32_t state_count() const { return slot_count_; }
   /// NULL for a slot that does not exist.
   TensorList *state(int32_t slot) const { return lists_.state[slot].get(); }
   const char *slot_name(int32_t slot) const;
@@ -100,7 +100,7 @@ class Optimizer final : public Object {
   void zero_grads(gsc_stream stream);
   /// Takes parameters to the averages of their iterates, or back.
   void set_evaluating(int32_t evaluating, gsc_stream stream);
-  bool is_evaluating() const { return evaluating_; }
+  bool evaluating() const { return evaluating_; }
 
   OptimizerRecord steps(gsc_stream stream) const;
   void set_steps(int64_t applied, int64_t skipped, gsc_stream stream);

@@ -46,7 +46,7 @@ using Checksum = uint64_t;
 int64_t packed_dtypes(const Optimizer &optimizer, int64_t tensor, int32_t param_dtype) {
   int64_t packed = 0;
   bool is_full = true;  // of one dtype
-  for (int32_t slot = 0; slot < optimizer.slot_count(); ++slot) {
+  for (int32_t slot = 0; slot < optimizer.state_count(); ++slot) {
     const int32_t dtype = optimizer.state(slot)->plan().tensor(tensor).dtype;
     packed |= int64_t{dtype} << (8 * slot);
     is_full = is_full && dtype == state_dtype(param_dtype);

@@ -320,14 +320,14 @@ void Scaler::finish_update(CallStream &call) {
 void Scaler::discard(TensorList &grads) {
   require_usable(grads);
   if (grads.iteration.scaler() != id_) return;
-  remember_stray(grads);
+  remember_discarded(grads);
   grads.end_iteration();
   const auto it = std::find_if(lists_.begin(), lists_.end(), [&](const auto &list) { return list.get() == &grads; });
   lists_.erase(it);
 }
 
 void Scaler::discard_all() {
-  for (const Ref<TensorList> &list : lists_) remember_stray(*list);
+  for (const Ref<TensorList> &list : lists_) remember_discarded(*list);
   reset_lists();
 }
 

@@ -144,7 +144,7 @@ class Scaler final : public Object {
   /// The list's record on the scaler's device. The call then uses or marks order_of_record.
   const ListRecord *record_here(const TensorList &grads, CallStream &call) const;
   /// Remembers a list that leaves the iteration without an update.
-  void remember_stray(TensorList &grads);
+  void remember_discarded(TensorList &grads);
   /// For every call that changes the scaler's state.
   void wait_for_lists(CallStream &call);
   /// Before the scaler's state is released: no device reads it any more, or none will when its memory is freed.

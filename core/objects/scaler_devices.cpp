@@ -66,8 +66,8 @@ StreamOrder &Scaler::order_of_record(const TensorList &grads) const {
   return is_of_other_context(grads) ? grads.other_context.read : grads.order();
 }
 
-void Scaler::remember_stray(TensorList &grads) {
-  const auto same = [&](const Ref<TensorList> &stray) { return stray.get() == &grads; };
+void Scaler::remember_discarded(TensorList &grads) {
+  const auto same = [&](const Ref<TensorList> &known) { return known.get() == &grads; };
   if (context_->backend().host_visible() || std::any_of(discarded_.begin(), discarded_.end(), same)) return;
   discarded_.push_back(Ref<TensorList>::share(&grads));
 }

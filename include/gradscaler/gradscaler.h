@@ -405,7 +405,7 @@ enum {
   GSC_LION = 4,
   /**
    * LAMB (You et al. 2020, arXiv:1904.00962).
-   * @name{LAMB}
+   * @name{LAMB} @norms
    * @slots{exp_avg: moment; exp_avg_sq: second_moment}
    * @options{lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-6, weight_decay 1e-2}
    */
@@ -477,14 +477,14 @@ enum {
   GSC_SGD_SCHEDULE_FREE = 14,
   /**
    * LARS (You et al. 2017, arXiv:1708.03888), as optax.lars.
-   * @name{LARS}
+   * @name{LARS} @norms
    * @slots{momentum_buffer: moment if momentum}
    * @options{lr 1.0, momentum 0.9, weight_decay 0, trust_coefficient 1e-3, eps 0, nesterov}
    */
   GSC_LARS = 15,
   /**
    * NovoGrad (Ginsburg et al. 2019, arXiv:1905.11286), as optax.novograd.
-   * @name{NovoGrad}
+   * @name{NovoGrad} @norms
    * @slots{exp_avg: moment; exp_avg_sq: number}
    * @options{lr 1e-2, beta1 0.95, beta2 0.98, eps 1e-8, weight_decay 0, dampening 0, decoupled_weight_decay,
    * bias_correction}

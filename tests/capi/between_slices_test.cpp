@@ -10,6 +10,7 @@
 #include <set>
 
 #include "tests/capi/slices_harness.h"
+#include "tests/support/getters.h"
 
 namespace gsc_test {
 namespace {
@@ -191,28 +192,10 @@ const OptimizerRow kOptimizerRows[] = {
        return gsc_optimizer_get_options(x, 0, &options);
      },
      0},
-    {"gsc_optimizer_get_group_count",
-     [](World &, gsc_optimizer *x) {
-       int32_t count = 0;
-       return gsc_optimizer_get_group_count(x, &count);
-     },
-     0},
-    {"gsc_optimizer_get_evaluating",
-     [](World &, gsc_optimizer *x) {
-       int32_t evaluating = 0;
-       return gsc_optimizer_get_evaluating(x, &evaluating);
-     },
-     0},
     {"gsc_optimizer_get_grads",
      [](World &, gsc_optimizer *x) {
        gsc_tensor_list *list = nullptr;
        return gsc_optimizer_get_grads(x, &list);
-     },
-     0},
-    {"gsc_optimizer_get_state_count",
-     [](World &, gsc_optimizer *x) {
-       int32_t count = 0;
-       return gsc_optimizer_get_state_count(x, &count);
      },
      0},
     {"gsc_optimizer_get_state",
@@ -225,7 +208,15 @@ const OptimizerRow kOptimizerRows[] = {
     ROW(gsc_optimizer_get_tensor_steps_sync, 0,
         gsc_optimizer_get_tensor_steps_sync(x, std::vector<int64_t>(kTensors).data(), kTensors, nullptr)),
     ROW(gsc_optimizer_get_unchanged_sync, 0, gsc_optimizer_get_unchanged_sync(x, &numbers[6], nullptr)),
-    ROW(gsc_optimizer_get_save_size, 0, gsc_optimizer_get_save_size(x, &numbers[6])),
+#define GETTER_ROW(getter, type)   \
+  {#getter,                        \
+   [](World &, gsc_optimizer *x) { \
+     type number{};                \
+     return getter(x, &number);    \
+   },                              \
+   0},
+    GSC_OPTIMIZER_GETTERS(GETTER_ROW)
+#undef GETTER_ROW
 };
 /// These go on with the step if it is the step's own optimizer.
 const OptimizerRow kStepRows[] = {

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <set>
 
+#include "tests/support/getters.h"
 #include "tests/support/repetition.h"
 #include "tests/support/trainer.h"
 
@@ -322,14 +323,16 @@ const Call kCalls[] = {
     ROW(gsc_optimizer_add_group, add_group(w, 1, 2, [](auto &) {})),
     ROW(gsc_optimizer_add_group, add_group(w, 0, 1, [](auto &o) { o.kind = GSC_ADAM; })),
     ROW(gsc_optimizer_add_group, add_group(w, 0, 1, [](auto &o) { o.eps = kNan; })),
-    CALL(gsc_optimizer_get_group_count, nullptr, &OUT.i32[0]),
+#define GETTER_ROWS(getter, type) \
+  CALL(getter, nullptr, reinterpret_cast<type *>(&OUT.i64[0])), CALL(getter, O, nullptr),
+    GSC_OPTIMIZER_GETTERS(GETTER_ROWS)
+#undef GETTER_ROWS
     CALL(gsc_optimizer_get_options, O, 1, &OUT.optimizer_options),
     ROW(gsc_optimizer_set_options, set_group(w, 1, [](auto &) {})),
     ROW(gsc_optimizer_set_options, set_group(w, 0, [](auto &o) { o.lr = kInf; })),
     CALL(gsc_optimizer_set_lr, O, 0, -1.0, nullptr),
     CALL(gsc_optimizer_set_lr, O, 1, 1.0, nullptr),
     CALL(gsc_optimizer_set_evaluating, O, 1, nullptr),
-    CALL(gsc_optimizer_get_evaluating, O, nullptr),
     CALL(gsc_optimizer_set_device_lr, O, 1, w.words, nullptr),
     CALL(gsc_optimizer_step, reinterpret_cast<gsc_optimizer *>(S.get()), nullptr),
     CALL(gsc_optimizer_step, w.extra, nullptr),
@@ -337,7 +340,6 @@ const Call kCalls[] = {
     CALL(gsc_optimizer_step_scaled, O, &kNoFactor, w.words + 1, nullptr),
     CALL(gsc_optimizer_zero_grads, nullptr, nullptr),
     CALL(gsc_optimizer_get_grads, nullptr, POINTER(gsc_tensor_list)),
-    CALL(gsc_optimizer_get_state_count, nullptr, &OUT.i32[0]),
     CALL(gsc_optimizer_get_state, O, 2, POINTER(gsc_tensor_list), &OUT.text[0]),
     CALL(gsc_optimizer_get_steps_sync, nullptr, &OUT.i64[0], &OUT.i64[1], nullptr),
     CALL(gsc_optimizer_get_unchanged_sync, nullptr, &OUT.i64[0], nullptr),
@@ -353,7 +355,6 @@ const Call kCalls[] = {
        return gsc_optimizer_set_offsets(O, offsets, 2, nullptr);
      }},
     CALL(gsc_optimizer_get_tensor_steps_sync, O, OUT.i64, 3, nullptr),
-    CALL(gsc_optimizer_get_save_size, nullptr, &OUT.i64[0]),
     CALL(gsc_optimizer_save_sync, O, OUT.histogram, 17, nullptr),
     ROW(gsc_optimizer_load_sync, load(w, [](auto &b) { b.pop_back(); })),
     ROW(gsc_optimizer_load_sync, load(w, [](auto &b) { b[0] ^= 1; })),

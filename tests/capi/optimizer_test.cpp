@@ -3,6 +3,7 @@
 // Every optimizer against the equations of the page, step by step and to the bit (page_formulas.h): all kinds with their
 // options, all dtypes of gradients and parameters, model copies, averages of the weights, and long tensors. Groups,
 // learning rates, clipping, absent tensors, steps without a scaler and the flags for gradients are in tests/oracle.
+#include "tests/support/kinds.h"
 #include "tests/support/planted.h"
 #include "tests/support/trainer.h"
 
@@ -10,7 +11,7 @@ namespace gsc_test {
 namespace {
 
 struct Variant {
-  const char *name;
+  std::string name;
   gsc_optimizer_options options;
 };
 void PrintTo(const Variant &variant, std::ostream *stream) { *stream << variant.name; }
@@ -23,35 +24,45 @@ gsc_optimizer_options with(int32_t kind, uint32_t flags = 0, void (*change)(gsc_
   return options;
 }
 
+/// Every kind of the table: with its defaults, going up with weight decay, and with each of its flags.
+std::vector<Variant> variants_of_the_table() {
+  std::vector<Variant> found;
+  for (const gsc::Kind *kind : gsc::kKinds) {
+    const std::string name = kind->name;
+    found.push_back({"Default" + name, with(kind->code)});
+    found.push_back({"Maximize" + name, with(kind->code, GSC_OPTIMIZER_MAXIMIZE)});
+    if (uses(kind->code, gsc::Option::weight_decay)) found.back().options.weight_decay = 0.1;
+    for (uint32_t bits = kind->flags; bits != 0; bits &= bits - 1) {
+      const uint32_t flag = bits & ~(bits - 1);
+      found.push_back({text("Flag", flag, name), with(kind->code, flag)});
+      if (flag == GSC_OPTIMIZER_NESTEROV) found.back().options.momentum = 0.9;
+    }
+  }
+  return found;
+}
+
+/// Other values of options.
 std::vector<Variant> variants() {
   using O = gsc_optimizer_options;
   constexpr uint32_t kMaximize = GSC_OPTIMIZER_MAXIMIZE, kDecoupled = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY;
   const auto decay = [](O &o) { o.weight_decay = 0.1; };
   return {
-      {"Sgd", with(GSC_SGD)},
       {"SgdWeightDecay", with(GSC_SGD, 0, decay)},
-      {"SgdMaximize", with(GSC_SGD, kMaximize, decay)},
       {"SgdMomentum", with(GSC_SGD, 0, [](O &o) { o.momentum = 0.9; })},
       {"SgdDampening", with(GSC_SGD, 0, [](O &o) { o.momentum = 0.9, o.dampening = 0.3, o.weight_decay = 0.01; })},
       {"SgdNesterov", with(GSC_SGD, GSC_OPTIMIZER_NESTEROV, [](O &o) { o.momentum = 0.8, o.weight_decay = 0.01; })},
-      {"Adam", with(GSC_ADAM)},
       {"AdamWeightDecay", with(GSC_ADAM, 0, decay)},
       {"AdamAmsgradMaximize", with(GSC_ADAM, GSC_OPTIMIZER_AMSGRAD | kMaximize)},
-      {"AdamW", with(GSC_ADAMW)},
       {"AdamWAmsgrad", with(GSC_ADAMW, GSC_OPTIMIZER_AMSGRAD, [](O &o) { o.beta2 = 0.9; })},
       {"AdamWMaximize", with(GSC_ADAMW, kMaximize, [](O &o) { o.weight_decay = 0.3; })},
       {"AdamWZeroBetas", with(GSC_ADAMW, 0, [](O &o) { o.beta1 = 0.0, o.beta2 = 0.0; })},
-      {"Adagrad", with(GSC_ADAGRAD)},
       {"AdagradDecays",
        with(GSC_ADAGRAD, 0, [](O &o) { o.lr_decay = 0.1, o.weight_decay = 0.05, o.initial_accumulator_value = 0.1; })},
       {"AdagradMaximize", with(GSC_ADAGRAD, kMaximize, [](O &o) { o.initial_accumulator_value = 1.0; })},
-      {"Lion", with(GSC_LION)},
       {"LionWeightDecay", with(GSC_LION, 0, decay)},
       {"LionMaximize", with(GSC_LION, kMaximize)},
-      {"Lamb", with(GSC_LAMB)},
       {"LambNoDecay", with(GSC_LAMB, 0, [](O &o) { o.weight_decay = 0.0; })},
       {"LambMaximize", with(GSC_LAMB, kMaximize)},
-      {"Rmsprop", with(GSC_RMSPROP)},
       {"RmspropInsideRoot", with(GSC_RMSPROP, 0, [](O &o) { o.eps = 0.0, o.eps_root = 1e-3, o.weight_decay = 0.1; })},
       {"RmspropMomentum", with(GSC_RMSPROP, kMaximize, [](O &o) { o.momentum = 0.9, o.alpha = 0.4; })},
       {"RmspropCentered", with(GSC_RMSPROP, GSC_OPTIMIZER_CENTERED, decay)},
@@ -70,7 +81,6 @@ std::vector<Variant> variants() {
       {"AdaBeliefDecoupled", with(GSC_ADABELIEF, kDecoupled | kMaximize,
                                   [](O &o) { o.weight_decay = 0.1, o.eps = 1e-8, o.eps_root = 1e-6; })},
       {"AdEMAMix", with(GSC_ADEMAMIX, 0, decay)},
-      {"AdamWScheduleFree", with(GSC_ADAMW_SCHEDULE_FREE)},
       {"AdamWScheduleFreeWarmUp",
        with(GSC_ADAMW_SCHEDULE_FREE, kMaximize,
             [](O &o) { o.warmup_steps = 3, o.weight_decay = 0.1, o.weight_step_power = 2.0; })},
@@ -95,6 +105,8 @@ std::vector<Variant> variants() {
 
 class EachVariant : public testing::TestWithParam<Variant> {};
 INSTANTIATE_TEST_SUITE_P(All, EachVariant, testing::ValuesIn(variants()),
+                         [](const auto &info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Table, EachVariant, testing::ValuesIn(variants_of_the_table()),
                          [](const auto &info) { return info.param.name; });
 
 /// Runs a few fused steps at a power-of-two scale and judges each.

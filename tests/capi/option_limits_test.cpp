@@ -2,6 +2,7 @@
 //
 // Every numeric option at its limits, one step beyond them and far outside: the last values that are taken, and those
 // that are refused with the option's name, when an object is made and later, with nothing changed.
+#include <algorithm>
 #include <cfloat>
 
 #include "tests/support/kinds.h"
@@ -47,6 +48,13 @@ void expect_limits(const std::vector<Limits<Options>> &table, const Options &def
       EXPECT_INVALID(change(with(value)), "options.", limits.option) << value;
     }
   }
+}
+
+/// Whether an option with a range has a row.
+template <typename Options>
+void expect_row(const std::vector<Limits<Options>> &table, const std::string &option) {
+  const bool found = std::ranges::any_of(table, [&](const auto &limits) { return limits.option == option; });
+  EXPECT_TRUE(found) << option << " has no row in " << __FILE__;
 }
 
 #define GSC_SET(Options, statements) [](Options &o, [[maybe_unused]] double v) { statements; }
@@ -107,6 +115,8 @@ TEST(OptionLimits, Scaler) {
       {GSC_FIELD(O, history_capacity), {0, 1 << 20}, {-1, (1 << 20) + 1}},
       {GSC_FIELD(O, reserved), {0}, {-1, 1}},
   };
+#define GSC_ROW(field, range) expect_row(table, #field);
+  GSC_SCALER_RANGES(GSC_ROW)
   // The first scale lies within the limits; later they may leave it outside.
   const std::vector<Limits<O>> of_the_first = {
       {GSC_FIELD(O, min_scale), {}, {above_float(65536)}},
@@ -159,6 +169,8 @@ TEST(OptionLimits, Optimizer) {
       {GSC_FIELD(O, trust_coefficient), numbers, no_numbers},
       {GSC_FIELD(O, ema_decay), decays, no_decays},
   };
+  GSC_OPTIMIZER_RANGES(GSC_ROW)
+#undef GSC_ROW
   // In the place of those above.
   const std::vector<std::pair<int32_t, Limits<O>>> narrower = {
       {GSC_RMSPROP, {GSC_FIELD(O, alpha), decays, no_decays}},

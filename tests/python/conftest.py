@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared by the tests of the Python package. They need NumPy; other array libraries are tested where they are."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -44,6 +45,12 @@ def library(name, default_device=DEVICE):
     if name == "torch" and default_device != "cpu":
         module.set_default_device(default_device)
     return module
+
+
+def kinds_of_table():
+    """{class: its facts} of the kinds of optimizer, as gradscaler.h has them."""
+    enums = json.loads((ROOT / "bindings/api.json").read_text(encoding="utf-8"))["enums"]
+    return {kind["class"]: kind for enum in enums if enum.get("type") == "OptimizerKind" for kind in enum["items"]}
 
 
 def has_gpu():

@@ -8,10 +8,12 @@ import re
 
 import pytest
 
-from conftest import ROOT, run_python
+from conftest import ROOT, kinds_of_table, run_python
 from gradscaler._enums import SLOTS
 from torch_params import KINDS, copied, equal, gst, ids, params_of, set_grads, started, torch
 
+#: What the slots of each kind hold, by the table of gradscaler.h.
+HOLDS = {name: {slot["holds"] for slot in kind["slots"]} for name, kind in kinds_of_table().items()}
 STATES, MASTERS = ["fp32", "16bit", "8bit"], [None, "split", "split24", "stochastic"]
 SHAPES = ((8, 64), (5,), (4, 32, 3, 3), (7, 9))
 FORMATS = [(state, master) for state in STATES for master in MASTERS if (state, master) != ("fp32", None)]
@@ -278,9 +280,9 @@ def test_only_state_that_every_number_of_ranks_can_have_is_in_codes_with_scales(
         whole = {name for key, name in tensors(optimizer) if key == 1}
         scales = {name for name in whole if name.endswith("_scale")}
         plain = {name.removesuffix("_codes") for name in whole - scales}
-        of_means = (gst.SGD, gst.Lion, gst.LARS, gst.NovoGrad)
-        assert scales or kind is gst.SGDScheduleFree or (state == "16bit" and kind in of_means), \
-            f"{kind.__name__} has no scales; a kind whose slots are all means of gradients belongs in of_means"
+        # Means of gradients have scales in 8 bits, those of squares in both.
+        with_scales = {"second_moment", *["moment"] * (state == "8bit")}
+        assert bool(scales) == bool(HOLDS[kind.__name__] & with_scales)
         assert names == (plain if shape in UNGROUPED else whole)
         # Codes of an earlier version become numbers.
         if shape == (64,) and "exp_avg_scale" in scales:

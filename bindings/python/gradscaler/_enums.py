@@ -38,3 +38,13 @@ SLOTS: dict[int, tuple[str, ...]] = {
     native.LARS: ("momentum_buffer",),
     native.NOVOGRAD: ("exp_avg", "exp_avg_sq"),
 }
+#: Those that a kind has only with a flag, or, None, with momentum.
+SLOT_NEEDS: dict[int, dict[str, int | None]] = {
+    native.SGD: {"momentum_buffer": None},
+    native.ADAM: {"max_exp_avg_sq": native.OPTIMIZER_AMSGRAD},
+    native.ADAMW: {"max_exp_avg_sq": native.OPTIMIZER_AMSGRAD},
+    native.RMSPROP: {"momentum_buffer": None, "grad_avg": native.OPTIMIZER_CENTERED},
+    native.LARS: {"momentum_buffer": None},
+}
+#: Kinds whose steps need the norms of whole tensors, and their names.
+LAYERWISE = {native.LAMB: "LAMB", native.LARS: "LARS", native.NOVOGRAD: "NovoGrad"}

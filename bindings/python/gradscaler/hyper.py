@@ -8,6 +8,7 @@ from ctypes import c_float
 from typing import Any
 
 from . import _fields
+from ._enums import SLOT_NEEDS
 from ._native import flag, integer, native, real
 
 #: Options that are flags. They are fixed when an optimizer is made.
@@ -58,11 +59,17 @@ def format_code(argument: str, value: object, words: Mapping[Any, int]) -> int:
 
 def has_slot(kind: int, slot: str, momentum: float, flags: int) -> bool:
     """Returns whether an optimizer with these options keeps a state slot of its kind."""
-    if slot == "momentum_buffer":
-        return bool(momentum)
-    if slot == "grad_avg":
-        return bool(flags & native.OPTIMIZER_CENTERED)
-    return slot != "max_exp_avg_sq" or bool(flags & native.OPTIMIZER_AMSGRAD)
+    needed = SLOT_NEEDS.get(kind, {}).get(slot, 0)
+    return bool(momentum) if needed is None else not needed & ~flags
+
+
+def in_range(kind: int, key: str, value: Any) -> bool:
+    """Returns whether the library takes this value of an option; True for what is no number with a range."""
+    ends = _fields.NARROWER_RANGES.get(kind, {}).get(key) or _fields.RANGES.get(key)
+    if ends is None:
+        return True
+    low, high, has_low, has_high = ends
+    return bool((low <= value if has_low else low < value) and (value <= high if has_high else value < high))
 
 
 def momentum_product(beta1: float, momentum_decay: float, steps: int) -> float:

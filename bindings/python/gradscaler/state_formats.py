@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from . import hyper
-from ._enums import SLOTS
+from ._enums import SLOT_NEEDS
 from ._native import native
 from .device import default_context
 
@@ -70,10 +70,11 @@ _PROBE_ELEMENTS = 7
 def _probed_slots(kind: int, state: str, master: str | None, centered: bool) -> dict[str, tuple[int, int]]:
     options = native.OptimizerOptions(kind)
     options.state_format, options.master_format = hyper.STATE[state], hyper.MASTER[master]
-    if "momentum_buffer" in SLOTS[kind]:
-        options.momentum = 0.5
-    flags = {"max_exp_avg_sq": native.OPTIMIZER_AMSGRAD, "grad_avg": native.OPTIMIZER_CENTERED if centered else 0}
-    options.flags = sum(flag for slot, flag in flags.items() if slot in SLOTS[kind])
+    for needed in SLOT_NEEDS.get(kind, {}).values():
+        if needed is None:
+            options.momentum = 0.5
+        elif centered or needed != native.OPTIMIZER_CENTERED:
+            options.flags |= needed
     memory = (ctypes.c_uint16 * (2 * _PROBE_ELEMENTS))()
     context, lists = default_context("cpu")._handle, []
     for element in range(2):

@@ -155,3 +155,12 @@ struct Adadelta {
 };
 
 }  // namespace gsc::optim
+
+/// X(variant, formula) of this file, from which scripts/gen-api makes the list of all.
+#define GSC_ADAGRAD_FORMULAS(X)                             \
+  X(kAdagrad, optim::Adagrad)                               \
+  X(kRmsprop, optim::Rmsprop)                               \
+  X(kRmspropMomentum, optim::RmspropMomentum<false>)        \
+  X(kRmspropCentered, optim::RmspropCentered)               \
+  X(kRmspropCenteredMomentum, optim::RmspropMomentum<true>) \
+  X(kAdadelta, optim::Adadelta)

@@ -55,3 +55,10 @@ using AdamW = AdamFamily<true, false>;
 using AdamWAmsgrad = AdamFamily<true, true>;
 
 }  // namespace gsc::optim
+
+/// X(variant, formula) of this file, from which scripts/gen-api makes the list of all.
+#define GSC_ADAM_FORMULAS(X)          \
+  X(kAdam, optim::Adam)               \
+  X(kAdamAmsgrad, optim::AdamAmsgrad) \
+  X(kAdamW, optim::AdamW)             \
+  X(kAdamWAmsgrad, optim::AdamWAmsgrad)

@@ -140,3 +140,10 @@ struct AdaBelief : AdamLike {
 };
 
 }  // namespace gsc::optim
+
+/// X(variant, formula) of this file, from which scripts/gen-api makes the list of all.
+#define GSC_ADAM_LIKE_FORMULAS(X) \
+  X(kAdamax, optim::Adamax)       \
+  X(kNadam, optim::Nadam)         \
+  X(kRadam, optim::Radam)         \
+  X(kAdaBelief, optim::AdaBelief)

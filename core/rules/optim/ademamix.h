@@ -59,3 +59,6 @@ struct AdEMAMix {
 };
 
 }  // namespace gsc::optim
+
+/// X(variant, formula) of this file, from which scripts/gen-api makes the list of all.
+#define GSC_ADEMAMIX_FORMULAS(X) X(kAdemamix, optim::AdEMAMix)

@@ -54,6 +54,7 @@ struct Kind {
   const char *name;  ///< in messages
   int option_count;
   OptionOfKind options[kMaxOptions];  ///< besides those that all kinds use
+  bool needs_norms = false;           ///< of whole tensors
   uint32_t flags = 0;                 ///< GSC_OPTIMIZER_* bits that it takes, besides those that all kinds do
   SlotOfKind slots[kMaxStates];
 

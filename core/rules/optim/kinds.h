@@ -58,6 +58,7 @@ inline constexpr Kind kLAMB{
     .option_count = 5,
     .options = {{Option::lr, 1e-3}, {Option::beta1, 0.9}, {Option::beta2, 0.999}, {Option::eps, 1e-6},
                 {Option::weight_decay, 1e-2}},
+    .needs_norms = true,
     .slots = {{.name = "exp_avg", .holds = Slot::kMoment}, {.name = "exp_avg_sq", .holds = Slot::kSecondMoment}}};
 
 inline constexpr Range kRMSpropAlpha = Range::half_open(0.0, 1.0, "in [0, 1)");
@@ -151,6 +152,7 @@ inline constexpr Kind kLARS{
     .option_count = 5,
     .options = {{Option::lr, 1.0}, {Option::momentum, 0.9}, {Option::weight_decay, 0.0},
                 {Option::trust_coefficient, 1e-3}, {Option::eps, 0.0}},
+    .needs_norms = true,
     .flags = GSC_OPTIMIZER_NESTEROV,
     .slots = {{.name = "momentum_buffer", .holds = Slot::kMoment, .needs_momentum = true}}};
 
@@ -160,6 +162,7 @@ inline constexpr Kind kNovoGrad{
     .option_count = 6,
     .options = {{Option::lr, 1e-2}, {Option::beta1, 0.95}, {Option::beta2, 0.98}, {Option::eps, 1e-8},
                 {Option::weight_decay, 0.0}, {Option::dampening, 0.0}},
+    .needs_norms = true,
     .flags = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY | GSC_OPTIMIZER_BIAS_CORRECTION,
     .slots = {{.name = "exp_avg", .holds = Slot::kMoment}, {.name = "exp_avg_sq", .holds = Slot::kNumber}}};
 

@@ -169,3 +169,10 @@ struct Novograd : ScaledMomentum {
 };
 
 }  // namespace gsc::optim
+
+/// X(variant, formula) of this file, from which scripts/gen-api makes the list of all.
+#define GSC_LAYERWISE_FORMULAS(X)       \
+  X(kLamb, optim::Lamb)                 \
+  X(kLars, optim::Lars)                 \
+  X(kLarsMomentum, optim::LarsMomentum) \
+  X(kNovograd, optim::Novograd)

@@ -31,3 +31,6 @@ struct Lion {
 };
 
 }  // namespace gsc::optim
+
+/// X(variant, formula) of this file, from which scripts/gen-api makes the list of all.
+#define GSC_LION_FORMULAS(X) X(kLion, optim::Lion)

@@ -99,3 +99,8 @@ struct ScheduleFreeSgd : ScheduleFree {
 };
 
 }  // namespace gsc::optim
+
+/// X(variant, formula) of this file, from which scripts/gen-api makes the list of all.
+#define GSC_SCHEDULE_FREE_FORMULAS(X)             \
+  X(kAdamWScheduleFree, optim::ScheduleFreeAdamW) \
+  X(kSgdScheduleFree, optim::ScheduleFreeSgd)

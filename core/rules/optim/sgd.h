@@ -47,3 +47,9 @@ struct SgdMomentum : SgdRule {
 };
 
 }  // namespace gsc::optim
+
+/// X(variant, formula) of this file, from which scripts/gen-api makes the list of all.
+#define GSC_SGD_FORMULAS(X)                  \
+  X(kSgd, optim::Sgd)                        \
+  X(kSgdMomentum, optim::SgdMomentum<false>) \
+  X(kSgdNesterov, optim::SgdMomentum<true>)

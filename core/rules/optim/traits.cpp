@@ -17,6 +17,8 @@ constexpr Variant first_with_sweep() {
 template <typename F>
 constexpr Traits traits_of() {
   static_assert(is_consistent<F>());
+  static_assert(kNeedsNorms<F> == F::kKind.needs_norms,
+                "gradscaler.h says @norms of the kinds whose formulas need norms");
   static_assert(has_room_for_own<F>(), "Raise kMaxOwn in coefficients.h to kOwnCount of this formula");
   return {F::kKind,          first_with_sweep<F>(), F::kStates,        kFlag<F>,
           kNeedsMomentum<F>, kNeedsNorms<F>,        kGradientsLast<F>, kAverages<F>};

@@ -5,50 +5,8 @@
 
 #include <cstdint>
 
+#include "core/rules/optim/formula_list.h"
 #include "core/rules/optim/kind.h"
-
-/// X(enumerator, formula) for every formula, by the file of core/rules/optim that has it.
-#define GSC_SGD_FORMULAS(X)                  \
-  X(kSgd, optim::Sgd)                        \
-  X(kSgdMomentum, optim::SgdMomentum<false>) \
-  X(kSgdNesterov, optim::SgdMomentum<true>)
-#define GSC_ADAM_FORMULAS(X)          \
-  X(kAdam, optim::Adam)               \
-  X(kAdamAmsgrad, optim::AdamAmsgrad) \
-  X(kAdamW, optim::AdamW)             \
-  X(kAdamWAmsgrad, optim::AdamWAmsgrad)
-#define GSC_ADAGRAD_FORMULAS(X)                             \
-  X(kAdagrad, optim::Adagrad)                               \
-  X(kRmsprop, optim::Rmsprop)                               \
-  X(kRmspropMomentum, optim::RmspropMomentum<false>)        \
-  X(kRmspropCentered, optim::RmspropCentered)               \
-  X(kRmspropCenteredMomentum, optim::RmspropMomentum<true>) \
-  X(kAdadelta, optim::Adadelta)
-#define GSC_LION_FORMULAS(X) X(kLion, optim::Lion)
-#define GSC_ADAM_LIKE_FORMULAS(X) \
-  X(kAdamax, optim::Adamax)       \
-  X(kNadam, optim::Nadam)         \
-  X(kRadam, optim::Radam)         \
-  X(kAdaBelief, optim::AdaBelief)
-#define GSC_ADEMAMIX_FORMULAS(X) X(kAdemamix, optim::AdEMAMix)
-#define GSC_SCHEDULE_FREE_FORMULAS(X)             \
-  X(kAdamWScheduleFree, optim::ScheduleFreeAdamW) \
-  X(kSgdScheduleFree, optim::ScheduleFreeSgd)
-#define GSC_LAYERWISE_FORMULAS(X)       \
-  X(kLamb, optim::Lamb)                 \
-  X(kLars, optim::Lars)                 \
-  X(kLarsMomentum, optim::LarsMomentum) \
-  X(kNovograd, optim::Novograd)
-
-#define GSC_FOR_EACH_VARIANT(X) \
-  GSC_SGD_FORMULAS(X)           \
-  GSC_ADAM_FORMULAS(X)          \
-  GSC_ADAGRAD_FORMULAS(X)       \
-  GSC_LION_FORMULAS(X)          \
-  GSC_ADAM_LIKE_FORMULAS(X)     \
-  GSC_ADEMAMIX_FORMULAS(X)      \
-  GSC_SCHEDULE_FREE_FORMULAS(X) \
-  GSC_LAYERWISE_FORMULAS(X)
 
 namespace gsc {
 

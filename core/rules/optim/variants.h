@@ -2,15 +2,8 @@
 // All formulas, for code that picks one at run time: coefficients and ratios. Kernels of one family include its file.
 #pragma once
 
-#include "core/rules/optim/adagrad.h"
-#include "core/rules/optim/adam.h"
-#include "core/rules/optim/adam_like.h"
-#include "core/rules/optim/ademamix.h"
+#include "core/rules/optim/all_formulas.h"
 #include "core/rules/optim/formula.h"
-#include "core/rules/optim/layerwise.h"
-#include "core/rules/optim/lion.h"
-#include "core/rules/optim/schedule_free.h"
-#include "core/rules/optim/sgd.h"
 #include "core/rules/optim/variant.h"
 
 namespace gsc {

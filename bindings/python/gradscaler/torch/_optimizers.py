@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The optimizers of :mod:`gradscaler.torch`, with the constructors of ``torch.optim``. See :mod:`._optim`.
 
-The build adds the module `_others`, from the header: the classes that torch.optim does not have.
+The module `_others`, which scripts/gen-api makes from the header, has the classes that torch.optim does not have.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .._native import native
+from ..hyper import in_range
 from ..policy import Unpack
 from ..state_formats import REMAINDER
 from ._optim import FusedOptimizer, Own
@@ -219,8 +220,8 @@ class ScheduleFree(FusedOptimizer):
         return {**state_dict, "state": state, "param_groups": groups}
 
 
-def checked(**options: Any) -> dict[str, Any]:
-    """`options`, or a ValueError with the words of PyTorch's own constructors."""
+def checked(kind: int, /, **options: Any) -> dict[str, Any]:
+    """`options` of a kind, or a ValueError with the words of PyTorch's own constructors."""
     lr = options["lr"]
     if isinstance(lr, torch.Tensor) and lr.numel() != 1:
         raise ValueError("Tensor lr must be 1-element")
@@ -228,10 +229,8 @@ def checked(**options: Any) -> dict[str, Any]:
     for key, value in options.items():
         if key == "betas":
             for index, beta in enumerate(value):
-                if not 0.0 <= beta < 1.0:
+                if not in_range(kind, f"beta{index + 1}", beta):
                     raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
-        elif key == "beta3" and not 0.0 <= value < 1.0:
-            raise ValueError(f"Invalid {key} value: {value}")
-        elif value is not None and not isinstance(value, bool) and not 0.0 <= value:
+        elif not in_range(kind, key, value):
             raise ValueError(f"Invalid {words.get(key, f'{key} value')}: {value}")
     return options

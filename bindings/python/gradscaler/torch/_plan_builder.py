@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .. import hyper
-from .._enums import SLOTS
+from .._enums import LAYERWISE, SLOTS
 from .._native import native
 from ..arrays import as_tensor
 from ..state_formats import EMA, REMAINDER, SCALE, numbers_per_tensor
@@ -38,8 +38,6 @@ from ._state_formats import (
     tensor_names,
 )
 
-#: Optimizers that take norms of whole tensors.
-_LAYERWISE = {native.LAMB: "LAMB", native.LARS: "LARS", native.NOVOGRAD: "NovoGrad"}
 #: Lists of state that the native module takes.
 MOST_SLOTS = 4
 #: What most entries get with the first applied step.
@@ -188,8 +186,8 @@ class PlanBuilder:
         shards, flattened = shards_of(p, grad, label), is_flattened(p)
         if flattened:
             self.flattened = label
-        if (shards or flattened) and self._kind in _LAYERWISE:
-            raise ValueError(f"{label} is sharded, but {_LAYERWISE[self._kind]} needs the norms of whole tensors; use"
+        if (shards or flattened) and self._kind in LAYERWISE:
+            raise ValueError(f"{label} is sharded, but {LAYERWISE[self._kind]} needs the norms of whole tensors; use"
                              " another optimizer")
         if grad.is_sparse:
             raise ValueError(f"{label}.grad is sparse; make it dense, as of nn.Embedding with sparse=False, or use"
