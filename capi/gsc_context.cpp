@@ -22,8 +22,9 @@ gsc_status gsc_context_options_init(gsc_context_options *options, uint32_t struc
 gsc_status gsc_context_create(const gsc_context_options *options, gsc_context **out_context) {
   return guard(__func__, [&] {
     require(out_context, "out_context");
-    *out_context = to_handle<gsc_context>(
-        Context::create(options != nullptr ? read_struct(options, "options") : default_options()).detach());
+    gsc_context_options read = default_options();
+    if (options != nullptr) read = read_struct(options, kOptions, read);
+    *out_context = to_handle<gsc_context>(Context::create(read).detach());
   });
 }
 

@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry points about the library as a whole: version, status names, messages, devices.
-#include <cstdio>
+// Entry points about the library as a whole: version, status names, devices.
 #include <cstring>
 
 #include "capi/guard.h"
-#include "core/device/misuse.h"
 #include "core/device/registry.h"
 #include "core/objects/operations.h"
 
 namespace gsc::capi {
 namespace {
-
-// Plain data: a thread_local with a destructor would keep the library mapped after dlclose.
-constexpr gsc_error kNoError = {sizeof(gsc_error), GSC_OK, "", "", "", -1, -1};
-thread_local gsc_error last_error = kNoError;
-thread_local char last_message[512];
 
 #define GSC_STRINGIFY_(x) #x
 #define GSC_STRINGIFY(x) GSC_STRINGIFY_(x)
@@ -39,23 +32,6 @@ struct BuildInfo {
 static_assert(GSC_ABI_VERSION == 1, "BuildInfo names the ABI");
 
 }  // namespace
-
-void require_no_misuse() {
-  const Misuse found = take_misuse();
-  if (found.missing == 0 && found.repeated == 0 && !found.threw) return;
-  fail(GSC_ERROR_CALLBACK, kOptions.field("parallel_for"),
-       "%sleft out %d tasks, which the calling thread ran, and ran %d twice or out of range, which had no effect; "
-       "the call has done its work",
-       found.threw ? "threw an exception, " : "", found.missing, found.repeated);
-}
-
-gsc_status set_error(const gsc_error &details, const char *function, const char *what) noexcept {
-  last_error = details;
-  last_error.function = function;
-  std::snprintf(last_message, sizeof last_message, "%s: %s", function, what);
-  return details.status;
-}
-
 }  // namespace gsc::capi
 
 using namespace gsc;
@@ -92,17 +68,6 @@ const char *gsc_status_get_name(gsc_status status) {
   }
 }
 
-const char *gsc_error_get_message(void) { return last_message; }
-
-gsc_status gsc_error_get_last(gsc_error *out_error) {
-  return guard(__func__, [&] { *require_out_struct(out_error, "out_error") = last_error; });
-}
-
-void gsc_error_clear(void) {
-  last_error = kNoError;
-  last_message[0] = '\0';
-}
-
 const char *gsc_library_get_build_info(void) {
   static const BuildInfo info;
   return info.text;
@@ -120,7 +85,7 @@ gsc_status gsc_device_get_info(int32_t device_type, int32_t device_index, gsc_de
   return guard(__func__, [&] {
     const BackendRow &backend = find_backend(device_type, "device_type");
     require_out_struct(out_info, "out_info");
-    *out_info = backend.device_info(device_index);
+    write_struct(out_info, backend.device_info(device_index));
   });
 }
 

@@ -24,6 +24,12 @@ class StateCall : public Call {
   explicit StateCall(const gsc_optimizer *optimizer) : Call(optimizer) { (*this)->require_free_state(); }
 };
 
+/// The defaults depend on the kind, which every version of the struct has.
+gsc_optimizer_options read_options(const gsc_optimizer_options *options) {
+  const int32_t kind = read_struct(options, kOptions).kind;
+  return read_struct(options, kOptions, default_options(kind, kOptions.field("kind")));
+}
+
 /// For calls that only read.
 Optimizer &optimizer_of(const gsc_optimizer *optimizer) { return object<Optimizer>(optimizer, "optimizer"); }
 
@@ -38,7 +44,7 @@ gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimizer_option
                                 int32_t state_count, gsc_optimizer **out_optimizer) {
   return guard(__func__, [&] {
     require(out_optimizer, "out_optimizer");
-    const gsc_optimizer_options o = options != nullptr ? read_struct(options, "options") : default_options(GSC_ADAMW);
+    const gsc_optimizer_options o = options != nullptr ? read_options(options) : default_options(GSC_ADAMW);
     std::optional<InReading<TensorList>> held[3 + kMaxSlots];  // no callback may move a list that has been compared
     auto *next = held;
     const auto hold = [&](const gsc_tensor_list *list, const Argument &name) {
@@ -70,7 +76,7 @@ void gsc_optimizer_destroy(gsc_optimizer *optimizer) { destroy(optimizer); }
 gsc_status gsc_optimizer_add_group(gsc_optimizer *optimizer, int64_t first, int64_t count,
                                    const gsc_optimizer_options *options, int32_t *out_group) {
   return guard(__func__, [&] {
-    const int32_t group = StateCall(optimizer)->add_group(first, count, read_struct(options, "options"));
+    const int32_t group = StateCall(optimizer)->add_group(first, count, read_options(options));
     if (out_group != nullptr) *out_group = group;
   });
 }
@@ -83,13 +89,13 @@ gsc_status gsc_optimizer_get_options(const gsc_optimizer *optimizer, int32_t gro
                                      gsc_optimizer_options *out_options) {
   return guard(__func__, [&] {
     require_out_struct(out_options, "out_options");
-    *out_options = optimizer_of(optimizer).options(group);
+    write_struct(out_options, optimizer_of(optimizer).options(group));
   });
 }
 
 gsc_status gsc_optimizer_set_options(gsc_optimizer *optimizer, int32_t group, const gsc_optimizer_options *options,
                                      gsc_stream stream) {
-  return guard(__func__, [&] { Call(optimizer)->set_options(group, read_struct(options, "options"), stream); });
+  return guard(__func__, [&] { Call(optimizer)->set_options(group, read_options(options), stream); });
 }
 
 gsc_status gsc_optimizer_set_lr(gsc_optimizer *optimizer, int32_t group, double lr, gsc_stream stream) {

@@ -19,6 +19,10 @@ struct GradsCall : InCall<TensorList> {
   explicit GradsCall(const gsc_tensor_list *grads) : InCall(grads, "grads") {}
 };
 
+gsc_scaler_options read_options(const gsc_scaler_options *options) {
+  return read_struct(options, kOptions, default_scaler_options());
+}
+
 /// For calls that only read.
 Scaler &scaler_of(const gsc_scaler *scaler) { return object<Scaler>(scaler, "scaler"); }
 TensorList *grads_or_null(const gsc_tensor_list *grads) {
@@ -34,10 +38,10 @@ gsc_status gsc_scaler_options_init(gsc_scaler_options *options, uint32_t struct_
 gsc_status gsc_scaler_create(gsc_context *context, const gsc_scaler_options *options, gsc_scaler **out_scaler) {
   return guard(__func__, [&] {
     require(out_scaler, "out_scaler");
-    *out_scaler = to_handle<gsc_scaler>(
-        Scaler::create(shared<Context>(context, "context"),
-                       options != nullptr ? read_struct(options, "options") : default_scaler_options())
-            .detach());
+    *out_scaler =
+        to_handle<gsc_scaler>(Scaler::create(shared<Context>(context, "context"),
+                                             options != nullptr ? read_options(options) : default_scaler_options())
+                                  .detach());
   });
 }
 
@@ -128,11 +132,14 @@ gsc_status gsc_scaler_get_report_sync(gsc_scaler *scaler, const gsc_tensor_list 
                                       gsc_stream stream) {
   return guard(__func__, [&] {
     require_out_struct(out_report, "out_report");
+    gsc_report report;
     // The call may log, and the callback may destroy the scaler.
-    if (shared<Scaler>(scaler, "scaler")->get_report_sync(grads_or_null(grads), out_report, stream)) {
+    const bool is_error = shared<Scaler>(scaler, "scaler")->get_report_sync(grads_or_null(grads), report, stream);
+    write_struct(out_report, report);
+    if (is_error) {
       fail(GSC_ERROR_SCALE_FLOOR, kNoArgument,
            "the loss scale %s cannot be lowered any further and %d updates in a row were skipped",
-           Decimal(out_report->scale).c_str(), out_report->consecutive_skips);
+           Decimal(report.scale).c_str(), report.consecutive_skips);
     }
   });
 }
@@ -142,8 +149,9 @@ gsc_status gsc_scaler_read_report_async(gsc_scaler *scaler, const gsc_tensor_lis
   return guard(__func__, [&] {
     require(out_report, "out_report");
     Scaler &self = scaler_of(scaler);
-    if (!self.context()->backend().report_is_address()) require_out_struct(out_report, "out_report");
-    self.read_report_async(grads_or_null(grads), out_report, stream);
+    const bool has_size = !self.context()->backend().report_is_address();
+    const uint32_t size = has_size ? require_out_struct(out_report, "out_report")->struct_size : 0;
+    self.read_report_async(grads_or_null(grads), out_report, size, stream);
   });
 }
 
@@ -159,14 +167,14 @@ gsc_status gsc_scaler_get_history_sync(gsc_scaler *scaler, gsc_history_entry *ou
 gsc_status gsc_scaler_get_device_state(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_device_state *out_state) {
   return guard(__func__, [&] {
     require_out_struct(out_state, "out_state");
-    scaler_of(scaler).device_state(grads_or_null(grads), out_state);
+    write_struct(out_state, scaler_of(scaler).device_state(grads_or_null(grads)));
   });
 }
 
 gsc_status gsc_scaler_get_state_sync(gsc_scaler *scaler, gsc_scaler_state *out_state, gsc_stream stream) {
   return guard(__func__, [&] {
     require_out_struct(out_state, "out_state");
-    shared<Scaler>(scaler, "scaler")->get_state(out_state, stream);  // may log, too
+    write_struct(out_state, shared<Scaler>(scaler, "scaler")->get_state(stream));  // may log, too
   });
 }
 
@@ -175,11 +183,12 @@ gsc_status gsc_scaler_set_state(gsc_scaler *scaler, const gsc_scaler_state *stat
 }
 
 gsc_status gsc_scaler_get_options(const gsc_scaler *scaler, gsc_scaler_options *out_options) {
-  return guard(__func__, [&] { *require_out_struct(out_options, "out_options") = scaler_of(scaler).options(); });
+  return guard(__func__,
+               [&] { write_struct(require_out_struct(out_options, "out_options"), scaler_of(scaler).options()); });
 }
 
 gsc_status gsc_scaler_set_options(gsc_scaler *scaler, const gsc_scaler_options *options, gsc_stream stream) {
-  return guard(__func__, [&] { ScalerCall(scaler)->set_options(read_struct(options, "options"), stream); });
+  return guard(__func__, [&] { ScalerCall(scaler)->set_options(read_options(options), stream); });
 }
 
 gsc_status gsc_scaler_set_reducer(gsc_scaler *scaler, const gsc_reducer *reducer) {

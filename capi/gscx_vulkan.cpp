@@ -14,7 +14,7 @@ gsc_status gscx_context_create_vulkan(const gsc_context_options *options, const 
     require(out_context, "out_context");
     const gscx_vulkan_device handles = read_struct(device, "device");
     gsc_context_options all = GSC_CONTEXT_OPTIONS_INIT;
-    if (options != nullptr) all = read_struct(options, "options");
+    if (options != nullptr) all = read_struct(options, kOptions, all);
     if (all.device_type != GSC_DEVICE_CPU && all.device_type != GSCX_DEVICE_VULKAN) {
       refuse_value(kOptions.field("device_type"), all.device_type, "GSCX_DEVICE_VULKAN, or the default");
     }

@@ -3,22 +3,22 @@
 // environment, checks handles, and reads and writes versioned structs at the size that their caller was compiled with.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <new>
 
+#include "capi/last_error.h"
 #include "core/base/error.h"
 #include "core/base/float_environment.h"
 #include "core/base/memory.h"
 #include "core/device/misuse.h"
 #include "core/objects/object.h"
+#include "core/rules/write_struct.h"
 #include "gradscaler/gradscaler.h"
 
 namespace gsc::capi {
-
-/// Stores the failure for this thread, with the message "function: what", and returns its status. `details` lacks the
-/// function.
-gsc_status set_error(const gsc_error &details, const char *function, const char *what) noexcept;
 
 /// Fails if a callback broke its contract during the call.
 void require_no_misuse();
@@ -152,22 +152,47 @@ void destroy(Handle *handle) noexcept {
   if (handle != nullptr) reinterpret_cast<Object *>(handle)->release();
 }
 
-/// Structs are read at the sizes that released versions had: so far one each.
+/// Of a struct with struct_size, whose program may know fewer fields than this library, or more: docs/reference/abi.md.
+/// Every version has the first 16 bytes. None has more than a page, so that a size never set is called one.
+constexpr uint32_t kMinStructSize = 16, kMaxStructSize = 4096;
+
+/// Whether a struct of this size would end within a field. All fields fit into the alignment, but for one name.
 template <typename S>
-void require_struct_size(uint32_t size, const Argument &name) {
-  if (size == sizeof(S)) return;
-  if (size > sizeof(S)) {
-    refuse(name, "is %u, from a newer header than this library, whose struct has %u bytes", size,
-           static_cast<unsigned>(sizeof(S)));
+bool cuts_a_field(uint32_t size) {
+  if (size % alignof(S) != 0) return true;
+  if constexpr (requires(const S &s) { s.name; }) {
+    return size > offsetof(S, name) && size < offsetof(S, name) + sizeof(S::name);
   }
-  refuse(name, "is %u; set it to the sizeof of the struct, %u", size, static_cast<unsigned>(sizeof(S)));
+  return false;
 }
 
-/// Reads the caller's options struct. `name` is the argument's.
+/// Fails unless some version of the struct may have this size; returns it.
 template <typename S>
-S read_struct(const S *in, const Argument &name) {
-  require_struct_size<S>(require(in, name)->struct_size, name.field("struct_size"));
-  return *in;
+uint32_t require_struct_size(uint32_t size, const Argument &name) {
+  if (size < kMinStructSize || size > kMaxStructSize || cuts_a_field<S>(size)) {
+    refuse(name, "is %u; set it to the sizeof of the struct, which has %u bytes in this version of the library", size,
+           static_cast<unsigned>(sizeof(S)));
+  }
+  return size;
+}
+
+/// Reads a struct of the caller's over `defaults`, which remain in the fields that its program does not know. Fields that
+/// only the program knows must be 0, which is the behaviour without them. `name` is the struct's.
+template <typename S>
+S read_struct(const S *in, const Argument &name, const S &defaults = {}) {
+  const uint32_t size = require_struct_size<S>(require(in, name)->struct_size, name.field("struct_size"));
+  const auto *const bytes = reinterpret_cast<const unsigned char *>(in);
+  for (uint32_t at = sizeof(S); at < size; ++at) {
+    if (bytes[at] == 0) continue;
+    fail(GSC_ERROR_UNSUPPORTED, name,
+         "has %u bytes, of which byte %u is not 0: the program sets a field that this version of the library does not "
+         "know",
+         size, at);
+  }
+  S value = defaults;
+  std::memcpy(&value, bytes, std::min<std::size_t>(size, sizeof(S)));
+  value.struct_size = sizeof(S);
+  return value;
 }
 
 /// Checks the struct_size that the caller has set in an output struct.
@@ -177,12 +202,17 @@ S *require_out_struct(S *out, const Argument &name) {
   return out;
 }
 
+/// Fills in what require_out_struct has checked.
+template <typename S>
+void write_struct(S *out, const S &value) {
+  gsc::write_struct(out, out->struct_size, value);
+}
+
 /// Body of the *_options_init functions.
 template <typename S>
 void init_struct(S *options, uint32_t struct_size, const S &defaults) {
   require(options, "options");
-  require_struct_size<S>(struct_size, "struct_size");
-  *options = defaults;
+  gsc::write_struct(options, require_struct_size<S>(struct_size, "struct_size"), defaults);
 }
 
 }  // namespace gsc::capi

@@ -10,7 +10,8 @@ using gsc_fuzz::Bytes;
 
 namespace {
 
-/// Defaults with some fields overwritten: whole structs of noise would not get past the first check.
+/// Defaults with some fields overwritten: whole structs of noise would not get past the first check. The size stays: what
+/// lies beyond the struct is not the library's to read. tests/abi/struct_size_test.cpp has all sizes.
 template <typename S>
 void spoil(Bytes &bytes, S &options) {
   for (int64_t edits = bytes.below(6); edits > 0; --edits) {
@@ -24,6 +25,7 @@ void spoil(Bytes &bytes, S &options) {
       std::memcpy(reinterpret_cast<char *>(&options) + at, &value, sizeof value);
     }
   }
+  options.struct_size = sizeof options;
 }
 
 void check_scaler(const gsc_test::Context &context, Bytes &bytes) {

@@ -50,11 +50,17 @@ void load(Objects &objects, std::vector<uint8_t> image) {
 }
 
 void restore(Objects &objects, Bytes bytes) {
-  gsc_scaler_state state{}, before = gsc_test::state_of(objects.scaler);
-  std::copy_n(bytes.data(), std::min(bytes.size(), sizeof state), reinterpret_cast<uint8_t *>(&state));
-  const gsc_status status = gsc_scaler_set_state(objects.scaler.get(), &state, nullptr);
+  // As long as the longest that is read: the size is noise, too.
+  std::vector<uint64_t> room(4096 / sizeof(uint64_t));
+  std::copy_n(bytes.data(), std::min<size_t>(bytes.size(), 4096), reinterpret_cast<uint8_t *>(room.data()));
+  const auto *given = reinterpret_cast<const gsc_scaler_state *>(room.data());
+  const gsc_scaler_state before = gsc_test::state_of(objects.scaler);
+  const gsc_status status = gsc_scaler_set_state(objects.scaler.get(), given, nullptr);
   const gsc_scaler_state after = gsc_test::state_of(objects.scaler);
-  // Bit for bit, but for the struct's own words and -0.
+  auto state = gsc_test::with_size<gsc_scaler_state>();
+  const size_t known = std::min<size_t>(given->struct_size, sizeof state);
+  if (status == GSC_OK) std::memcpy(&state.format, &given->format, known - sizeof state.struct_size);
+  // Bit for bit, but for -0.
   const bool same = std::memcmp(&after, status == GSC_OK ? &state : &before, sizeof after) == 0;
   FUZZ_CHECK(same || (status == GSC_OK && state.scale == 0.0f));
 }

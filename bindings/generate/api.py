@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The declared interface, bindings/api.json, as the generators of the languages see it: functions, enumerations, structs
-and kinds of optimizer, and the words that a language puts to their comments."""
+"""The declared interface, bindings/api.json, as generators see it: functions, enumerations, structs and kinds of
+optimizer, and the words that a language puts to their comments."""
 import json
 import pathlib
 import re
@@ -85,8 +85,8 @@ class Field:
 
 
 class Kind:
-    """A kind of optimizer: `name` is that of its class in PyTorch's style. `arguments` are the names of its `options`, as
-    in api.json, and of its `flags`, in the header's order."""
+    """A kind of optimizer: `name` is that of its class in PyTorch's style. `arguments` are the names of its `options`,
+    as in api.json, and of its `flags`, in the header's order."""
 
     def __init__(self, data, item):
         self.constant, self.name, self.text, self.pascal = item.name, data["class"], item.text, item.pascal
@@ -150,7 +150,8 @@ class Api:
         self.kinds = [Kind(item, self.enum("OptimizerKind").item(item["name"])) for item in kinds["items"]]
         self.functions = [
             Function(function["name"], function["result"],
-                     [Parameter(p["name"], p["type"], p) for p in function["parameters"]], on_one_line(function["text"]))
+                     [Parameter(p["name"], p["type"], p) for p in function["parameters"]],
+                     on_one_line(function["text"]))
             for function in data["functions"]]
         self.structs = {struct["name"]: struct for struct in data["structs"]}
         self.field_names = {field["name"] for struct in data["structs"] for field in struct["fields"]}
@@ -282,7 +283,8 @@ class Language(typing.NamedTuple):
                 return next((enum.name for enum in api.enums if f"{enum.prefix}*" == word), word)
             if word in EXCEPTIONS:
                 return self.status(word)
-            if f"{owner.name}_{word}" in api.function_names:
+            # Names without an underscore, such as scale, are words of prose too.
+            if "_" in word and f"{owner.name}_{word}" in api.function_names:
                 return spelled(f"{owner.name}_{word}")
             if word in flags or "_" in word and word in api.field_names:
                 return self.spell(flags.get(word, word))
@@ -340,8 +342,8 @@ REGION = re.compile(MARK + r".*?^ *(?://|#) gen-api: end\n", re.S | re.M)
 
 
 def regions(api, root, folder, emitters):
-    """{path: text} of the files in `folder` with marks, filled in. `emitters` are functions by name, which make lines of
-    a Struct or Handle."""
+    """{path: text} of the files in `folder` with marks, filled in. `emitters` are functions by name, which make lines
+    of a Struct or Handle."""
     found = {}
 
     def fill(match):

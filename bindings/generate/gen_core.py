@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The core: the kinds of optimizer with their slots, defaults and options, and the ranges of options, as C++ of the library
-uses them. Part of scripts/gen-api."""
+"""The core: the kinds of optimizer with their slots, defaults and options, and the ranges of options, as C++ uses them.
+Part of scripts/gen-api."""
 import re
 import textwrap
 
@@ -72,7 +72,8 @@ def kind(kind):
             narrower = f", &k{kind.name}{pascal(name)}"
             lines.append(f"inline constexpr Range {narrower[3:]} = {range_of(option['range'], whole=False)};")
         options.append(f"{{Option::{name}, {number(option['default'])}{narrower}}}")
-    lines += [f"inline constexpr Kind k{kind.name}{{", f"    .code = GSC_{kind.constant},", f'    .name = "{kind.name}",',
+    lines += [f"inline constexpr Kind k{kind.name}{{", f"    .code = GSC_{kind.constant},",
+              f'    .name = "{kind.name}",',
               f"    .option_count = {len(options)},", *listed("    .options = {", options, ", ", "},")]
     if kind.flags:
         lines += listed("    .flags = ", [f"GSC_OPTIMIZER_{flag.upper()}" for flag in kind.flags], " | ", ",")
@@ -85,7 +86,8 @@ def slot(kind, data):
         parts.append(".needs_momentum = true" if condition in kind.options else
                      f".needs_flag = GSC_OPTIMIZER_{condition.upper()}")
     if instead := data.get("instead"):
-        parts += [f".with_flag = GSC_OPTIMIZER_{instead['if'].upper()}", f".holds_then = Slot::{HOLDS[instead['holds']]}"]
+        parts += [f".with_flag = GSC_OPTIMIZER_{instead['if'].upper()}",
+                  f".holds_then = Slot::{HOLDS[instead['holds']]}"]
     return "{" + ", ".join(parts) + "}"
 
 
@@ -103,7 +105,8 @@ def files(api, _):
              "/// All of them, in the order of their codes.",
              *listed("inline constexpr const Kind *kKinds[] = {", names, ", ", "};"), "", "}  // namespace gsc", ""]
     ranges = [RANGES_HEAD.rstrip("\n")]
-    for struct, macro in (("gsc_optimizer_options", "GSC_OPTIMIZER_RANGES"), ("gsc_scaler_options", "GSC_SCALER_RANGES")):
+    for struct, macro in (("gsc_optimizer_options", "GSC_OPTIMIZER_RANGES"),
+                          ("gsc_scaler_options", "GSC_SCALER_RANGES")):
         rows = [f"  X({field.name}, {range_of(field.range, field.ctype.startswith('int'), field.none is not None)})"
                 for field in api.type(struct).fields if field.range]
         width = max(map(len, [f"#define {macro}(X)", *rows])) + 1

@@ -155,7 +155,8 @@ def calls(owner):
         name = pascal(method.name)
         call = f"self.{name}({', '.join([*values, 'stream'])});"
         name = NAMES.get(f"GradScaler.{name}", name).split(".")[-1]
-        lines += ["", *summary(METHODS.words(method.text, owner, method.names)), f"public {'static ' * static}void {name}("
+        lines += ["", *summary(METHODS.words(method.text, owner, method.names)),
+                  f"public {'static ' * static}void {name}("
                   + ", ".join([*parameters, "IntPtr stream = default"]) + ")", "{",
                   f"  var self = {'Context.HandleOf(context)' if static else 'Handle'};",
                   *(f"  {line}" for line in [*arrays, *(["{", f"  {call}", "}"] if arrays else [call])]),

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python: the words for enumerations, the fields of options, reports and states, and the optimizers, in modules of their
-own. Part of scripts/gen-api."""
-import re
+"""Python: the words for enumerations, the fields of options, reports and states, and the optimizers, in modules of
+their own. Part of scripts/gen-api."""
 import textwrap
 
 import api
@@ -89,6 +88,8 @@ def tables(struct):
     lines += names("SCALES", "#: Of these the fp32.", [f'"{f.name}"' for f in plain if f.ctype == "float"])
     lines += names("LIMITS", "#: Of these the ones that may be None, the library's 0.",
                    [f'"{f.name}"' for f in plain if may_be_none(f)])
+    applied = [f'"{field.name.removeprefix("no_")}"' for field in struct.all if field.jax]
+    lines += names("JAX", "#: Arguments that gradscaler.jax applies on the device.", applied)
     lines += ["#: By argument: the flag, and whether the argument is its opposite.", "FLAGS = {"]
     lines += [f'    "{flag.name.removeprefix("no_")}": (native.{flag.constant}, {opposite(flag)}),'
               for flag in struct.flags]
@@ -141,7 +142,8 @@ def make_fields(interface):
              *names("COUNTERS", "#: What a state of the scaler has beyond PyTorch's state dict.", beyond),
              "OPTIMIZER_FLAGS = {",
              *(f'    "{flag.name}": native.{flag.constant},' for flag in optimizer.flags), "}",
-             *packed("Preset = Literal[", [f'"{item.name.lower()}"' for item in interface.enum("Preset").items], "]"), "", "",
+             *packed("Preset = Literal[", [f'"{item.name.lower()}"' for item in interface.enum("Preset").items], "]"),
+             "", "",
              "class Policy(TypedDict, total=False):",
              '    """Options of :class:`gradscaler.GradScaler` beyond PyTorch\'s. Each has the default that is'
              ' PyTorch\'s policy."""', "", *(f"    {line}" for line in keywords(options))]

@@ -21,6 +21,8 @@ try:
 except ImportError:
     pycparser = None
 
+# Headers that use gradscaler.h, and of which nothing is promised.
+EXPERIMENTS = ("vulkan.h",)
 # What each tag may describe.
 TAGS = {
     "type": "enum", "flags_of": "enum", "extends": "enum", "name": "enumerator", "reserved": "enumerator",
@@ -46,7 +48,7 @@ def fail(line, message):
 
 
 class Comment:
-    """A /** ... */ block: its prose, in which a blank line parts paragraphs, its tags, and the line on which it ends."""
+    """A /** ... */ block: its prose, in which a blank line parts paragraphs, its tags, and the line where it ends."""
 
     def __init__(self, text, first_line):
         self.line, self.used = first_line + text.count("\n"), False
@@ -89,30 +91,33 @@ def without_comments(text):
 
 
 def without_directives(code):
-    """The code as C sees it that defines GSC_STATIC, with as many lines, and the macros {name: (value, line)}."""
-    defined, macros, active, lines = {"GSC_STATIC"}, {}, [], []
-    for number, line in enumerate(re.sub(r"\\\n", "\f", code).split("\n")):
+    """The code as C sees it that defines GSC_STATIC, with as many lines, and the macros {name: value}."""
+    defined, macros, lines = {"GSC_STATIC"}, {}, []
+    conditions = []  # of each level: whether its present branch counts, and whether one has counted
+
+    def counts():
+        return all(now for now, _ in conditions)
+
+    for number, line in enumerate(re.sub(r"\\\n", "\f", code).split("\n"), 1):
         directive = re.match(r"\s*#\s*(\w+)\s*(.*)", line.replace("\f", " "), re.S)
         if not directive:
-            lines.append(line if all(active) else "")
+            lines.append(line if counts() else "")
             continue
         lines.append("\n" * line.count("\f"))
         word, rest = directive[1], directive[2].strip()
         if word in ("if", "ifdef", "ifndef", "elif"):
             name = re.fullmatch(r"(?:defined\()?(\w+)\)?", rest)
             if not name:
-                fail(number + 1, f"the condition `{rest}` is more than one name")
+                fail(number, f"the condition `{rest}` is more than one name")
             holds = (name[1] in defined) != (word == "ifndef")
-            if word == "elif":
-                active[-1] = not any_taken and holds
-            else:
-                active.append(holds)
-            any_taken = holds or word == "elif" and any_taken
+            _, taken = conditions.pop() if word == "elif" else (False, False)
+            conditions.append((holds and not taken, holds or taken))
         elif word == "else":
-            active[-1] = not any_taken
+            _, taken = conditions.pop()
+            conditions.append((not taken, True))
         elif word == "endif":
-            active.pop()
-        elif word == "define" and all(active):
+            conditions.pop()
+        elif word == "define" and counts():
             name, parameters, value = re.match(r"(\w+)(\([^)]*\))?\s*(.*)", rest, re.S).groups()
             defined.add(name)
             if value and not parameters:
@@ -377,9 +382,15 @@ class Header:
                     raise HeaderError(f"{node.name} sets {field['name']} to {text}, but its @default is {wanted}")
 
 
-def read(text, experiments=None):
+def texts(folder):
+    """What `read` takes, from the folder of the headers."""
+    stable, *experiments = ((folder / name).read_text(encoding="utf-8") for name in ("gradscaler.h", *EXPERIMENTS))
+    return stable, dict(zip(EXPERIMENTS, experiments, strict=True))
+
+
+def read(stable, experiments=None):
     """The content of api.json, from the text of gradscaler.h and {name: text} of the headers of experiments."""
-    api, experimental = read_one("gradscaler.h", text), {}
+    api, experimental = read_one("gradscaler.h", stable), {}
     for name, of_experiment in (experiments or {}).items():
         for key, items in read_one(name, of_experiment, api).items():
             experimental.setdefault(key, []).extend(items)

@@ -58,7 +58,7 @@ void CpuBackend::validate_memory(const gsc_tensor *tensors, int64_t count, const
 void CpuBackend::record(const RecordJob &job, gsc_stream /*stream*/) {
   UpdateSummary summary = empty_summary();
   for (int64_t i = 0; i < job.list_count; ++i) add_to_summary(summary, *job.lists[i]);
-  run_record_job(job, summary);
+  run_sized_record_job(job, summary);
 }
 
 int32_t CpuBackend::wanted_tasks() const {

@@ -7,7 +7,9 @@
 
 namespace gsc::cuda {
 
-static __global__ void record_kernel(const __grid_constant__ RecordJob job) { run_record_job(job, empty_summary()); }
+static __global__ void record_kernel(const __grid_constant__ RecordJob job) {
+  run_sized_record_job(job, empty_summary());
+}
 
 /// More lists than fit in a batch take several launches, of which only the last changes what can be read.
 static __global__ void update_kernel(ScalerRecord *record, const __grid_constant__ PointerBatch lists, int count,

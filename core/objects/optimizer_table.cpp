@@ -74,9 +74,9 @@ gsc_optimizer_options default_options(int32_t kind, const Argument &name) {
   const Kind &known = require_kind(kind, name);
   for (int i = 0; i < known.option_count; ++i) {
     switch (known.options[i].option) {
-#define GSC_SET(field, range)                                           \
-  case Option::field:                                                   \
-    o.field = static_cast<decltype(o.field)>(known.options[i].value);   \
+#define GSC_SET(field, range)                                         \
+  case Option::field:                                                 \
+    o.field = static_cast<decltype(o.field)>(known.options[i].value); \
     break;
       GSC_OPTIMIZER_RANGES(GSC_SET)
 #undef GSC_SET

@@ -187,10 +187,15 @@ void Scaler::step(Optimizer &optimizer, gsc_stream stream) {
     return run_slices(optimizer, std::numeric_limits<int64_t>::max(), call, lock);
   }
   begin_step(optimizer, call);
+  step_begun(optimizer, call);
+}
+
+void Scaler::step_begun(Optimizer &optimizer, CallStream &call) {
   if (!enabled()) {
     step_disabled(optimizer, call);
     return;
   }
+  TensorList &grads = optimizer.grads();
   complete(grads, call);
   optimizer.step(step_scalars(grads), call);
   grads.iteration.was_stepped(!optimizer.writes_grads());
@@ -207,7 +212,7 @@ void Scaler::step_and_update(Optimizer &optimizer, gsc_stream stream) {
   CallStream call(*context_, stream);
   begin_step(optimizer, call);
   if (!enabled() || lists_.size() > 1) {
-    step(optimizer, stream);
+    step_begun(optimizer, call);
     update(stream);
     return;
   }
@@ -306,7 +311,8 @@ void Scaler::finish_update(CallStream &call) {
   if (backend.host_visible()) log_underflow(record()->state, Cause::kUpdate, offender);
   if (options_.floor_action != GSC_FLOOR_CLAMP && backend.host_visible()) {
     gsc_report report;
-    backend.record({.kind = RecordJob::Kind::kReport, .scaler = record(), .out = &report}, call.stream());
+    backend.record({.kind = RecordJob::Kind::kReport, .scaler = record(), .out = &report, .out_size = sizeof report},
+                   call.stream());
     log_floor(report);
   }
 }

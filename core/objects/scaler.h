@@ -45,11 +45,11 @@ class Scaler final : public Object {
   // Reports, options, state.
   float get_scale(gsc_stream stream) const;
   /// Returns whether the scale is at its floor and GSC_FLOOR_ERROR asks for an error.
-  bool get_report_sync(const TensorList *grads, gsc_report *out, gsc_stream stream);
-  void read_report_async(const TensorList *grads, gsc_report *out, gsc_stream stream);
+  bool get_report_sync(const TensorList *grads, gsc_report &out, gsc_stream stream);
+  void read_report_async(const TensorList *grads, gsc_report *out, uint32_t out_size, gsc_stream stream);
   int64_t history_sync(gsc_history_entry *out, int64_t capacity, gsc_stream stream);
-  void device_state(const TensorList *grads, gsc_device_state *out) const;
-  void get_state(gsc_scaler_state *out, gsc_stream stream) const;
+  gsc_device_state device_state(const TensorList *grads) const;
+  gsc_scaler_state get_state(gsc_stream stream) const;
   void set_state(const gsc_scaler_state &state, gsc_stream stream);
   const gsc_scaler_options &options() const { return options_; }
   void set_options(const gsc_scaler_options &options, gsc_stream stream);
@@ -94,6 +94,8 @@ class Scaler final : public Object {
   /// Refuses an update if check_range has checked only a part of a list other than `except`.
   void require_whole_checks(const TensorList *except) const;
   void begin_step(Optimizer &optimizer, CallStream &call);
+  /// The step whose checks begin_step has made.
+  void step_begun(Optimizer &optimizer, CallStream &call);
   StepScalars step_scalars(const TensorList &grads) const;
   static StepScalars disabled_scalars(const TensorList &grads);
   void step_disabled(Optimizer &optimizer, CallStream &call);

@@ -109,11 +109,17 @@ gsc_scaler_options preset_scaler_options(int32_t preset) {
   }
 }
 
-void validate_growth_factor(double value, const Argument &name) { require_in(kScalerRanges.growth_factor, name, value); }
+void validate_growth_factor(double value, const Argument &name) {
+  require_in(kScalerRanges.growth_factor, name, value);
+}
 
-void validate_backoff_factor(double value, const Argument &name) { require_in(kScalerRanges.backoff_factor, name, value); }
+void validate_backoff_factor(double value, const Argument &name) {
+  require_in(kScalerRanges.backoff_factor, name, value);
+}
 
-void validate_growth_interval(int32_t value, const Argument &name) { require_in(kScalerRanges.growth_interval, name, value); }
+void validate_growth_interval(int32_t value, const Argument &name) {
+  require_in(kScalerRanges.growth_interval, name, value);
+}
 
 void validate_factors(const gsc_scaler_options &o, const Argument &of) {
   validate_growth_interval(o.growth_interval, of.field("growth_interval"));

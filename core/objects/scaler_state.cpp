@@ -78,28 +78,30 @@ Scaler::Offender Scaler::first_offender() const {
   return offender;
 }
 
-bool Scaler::get_report_sync(const TensorList *grads, gsc_report *out, gsc_stream stream) {
+bool Scaler::get_report_sync(const TensorList *grads, gsc_report &out, gsc_stream stream) {
   require_checked(grads);
   CallStream call(*context_, stream);
   const ScalerRecord scaler = read_record(call);
   ListRecord list;
   if (grads != nullptr) call.backend.read_sync(&list, record_here(*grads, call), sizeof list, call.stream());
-  pack_report(scaler, grads != nullptr ? &list : nullptr, *out);
-  const bool is_error = options_.floor_action == GSC_FLOOR_ERROR && (out->flags & GSC_REPORT_AT_FLOOR) != 0;
+  pack_report(scaler, grads != nullptr ? &list : nullptr, out);
+  const bool is_error = options_.floor_action == GSC_FLOOR_ERROR && (out.flags & GSC_REPORT_AT_FLOOR) != 0;
   if (!context_->backend().host_visible()) {  // last: the callbacks may use and destroy objects
     log_underflow(scaler.state, Cause::kUpdate);
-    log_floor(*out);
+    log_floor(out);
   }
   return is_error;
 }
 
-void Scaler::read_report_async(const TensorList *grads, gsc_report *out, gsc_stream stream) {
+void Scaler::read_report_async(const TensorList *grads, gsc_report *out, uint32_t out_size, gsc_stream stream) {
   require_checked(grads);
   CallStream call(*context_, stream);
   order_.use(call);
   if (grads != nullptr) order_of_record(*grads).use(call);
   const ListRecord *list = grads != nullptr ? record_here(*grads, call) : nullptr;
-  call.backend.record({.kind = RecordJob::Kind::kReport, .seen = list, .scaler = record(), .out = out}, call.stream());
+  call.backend.record(
+      {.kind = RecordJob::Kind::kReport, .seen = list, .scaler = record(), .out = out, .out_size = out_size},
+      call.stream());
   call.mark();
 }
 
@@ -134,7 +136,7 @@ int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_strea
   return capacity == 0 ? held : count;
 }
 
-void Scaler::device_state(const TensorList *grads, gsc_device_state *out) const {
+gsc_device_state Scaler::device_state(const TensorList *grads) const {
   if (grads != nullptr) {
     require_usable(*grads);
     if (is_of_other_context(*grads) && grads->other_context.scaler != id_) {
@@ -142,16 +144,18 @@ void Scaler::device_state(const TensorList *grads, gsc_device_state *out) const 
     }
   }
   const PolicyState *state = grads != nullptr ? state_on(*grads) : &record()->state;
-  out->reserved = 0;
-  out->scale = &state->scale;
-  out->inv_scale = &state->inv_scale;
-  out->growth_tracker = &state->growth_tracker;
-  out->hysteresis_tracker = &state->hysteresis_left;
-  out->found_inf = grads != nullptr ? &grads->record()->found_inf : nullptr;
-  out->grad_norm = grads != nullptr ? &grads->record()->grad_norm : nullptr;
+  gsc_device_state out{};
+  out.struct_size = sizeof out;
+  out.scale = &state->scale;
+  out.inv_scale = &state->inv_scale;
+  out.growth_tracker = &state->growth_tracker;
+  out.hysteresis_tracker = &state->hysteresis_left;
+  out.found_inf = grads != nullptr ? &grads->record()->found_inf : nullptr;
+  out.grad_norm = grads != nullptr ? &grads->record()->grad_norm : nullptr;
+  return out;
 }
 
-void Scaler::get_state(gsc_scaler_state *out, gsc_stream stream) const {
+gsc_scaler_state Scaler::get_state(gsc_stream stream) const {
   if (!enabled()) fail(GSC_ERROR_BAD_STATE, "scaler", "is disabled and has no state");
   CallStream call(*context_, stream);
   const ScalerRecord r = read_record(call);
@@ -170,8 +174,8 @@ void Scaler::get_state(gsc_scaler_state *out, gsc_stream stream) const {
   s.skips_at_floor = r.state.skips_at_floor;
   s.updates = r.state.updates;
   s.skipped = r.state.skipped;
-  *out = s;
   if (!context_->backend().host_visible()) log_underflow(r.state, Cause::kUpdate);
+  return s;
 }
 
 void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {

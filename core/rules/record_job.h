@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/rules/report.h"
+#include "core/rules/write_struct.h"
 
 namespace gsc {
 
@@ -25,7 +26,8 @@ struct RecordJob {
   int64_t list_count = 0;
   Policy policy = {};
   float scale = 0.0F;
-  gsc_report *out = nullptr;  ///< host memory: pinned, for CUDA; on Vulkan a device address
+  gsc_report *out = nullptr;  ///< host memory: pinned, for CUDA; on Vulkan a device address of a whole gsc_report
+  uint32_t out_size = 0;      ///< its struct_size, which is not read again; not for Vulkan
   float *scale_word = nullptr;
   int32_t *tracker_word = nullptr;
   const float *found_inf = nullptr;
@@ -47,6 +49,14 @@ GSC_HD void run_record_job(const RecordJob &job, const UpdateSummary &summary) {
     case RecordJob::Kind::kUpdateScale:
       return update_scale(job.policy, *job.scale_word, *job.tracker_word, *job.found_inf != 0.0F);
   }
+}
+
+/// The same, and a report has the size that its reader was compiled with.
+GSC_HD void run_sized_record_job(const RecordJob &job, const UpdateSummary &summary) {
+  if (job.kind != RecordJob::Kind::kReport) return run_record_job(job, summary);
+  gsc_report report;
+  pack_report(*job.scaler, job.seen, report);
+  write_struct(job.out, job.out_size, report);
 }
 
 }  // namespace gsc

@@ -95,9 +95,13 @@
  *   - Floating point. The calling thread's rounding mode, flush-to-zero and traps do not affect results, and a call
  *     restores them. Callbacks run with the defaults: round to nearest, subnormals kept, no traps.
  *   - Structs. A struct that begins with struct_size may grow in later versions. Set struct_size to the sizeof of the
- *     struct, also of one that a call fills in. The _options_init functions do it for you. Set reserved fields to 0.
+ *     struct, also of one that a call fills in. The _options_init functions do it for you. Set reserved fields to 0. The
+ *     program may be older or newer than the library: a field that the program does not know has its default, one that
+ *     the library does not know must be 0, or the call fails with UNSUPPORTED. In results it becomes 0.
  *   - Experiments. A backend without a promise of stability, in a header of its own, says there what differs:
  *     <gradscaler/vulkan.h>.
+ *   - Tags. @default, @range, @enum, @nullable and their like state facts, from which the bindings are generated. An array
+ *     and its length are @count{array length}; a device scalar is @device{name}.
  *
  * All functions: since 0.1.
  */
@@ -491,9 +495,9 @@ enum {
 
 /** Bits of gsc_optimizer_options.flags. @flags_of{gsc_optimizer_options GSC_OPTIMIZER_} */
 enum {
-  /** SGD, LARS: Nesterov momentum; needs momentum > 0 and dampening 0. */
+  /** Nesterov momentum; needs momentum > 0 and dampening 0. */
   GSC_OPTIMIZER_NESTEROV = 1,
-  /** Adam, AdamW: the step is normalized by the largest exp_avg_sq so far. */
+  /** The step is normalized by the largest exp_avg_sq so far. */
   GSC_OPTIMIZER_AMSGRAD = 2,
   /** Ascend instead of descend. */
   GSC_OPTIMIZER_MAXIMIZE = 4,
@@ -504,14 +508,14 @@ enum {
    * ZERO_GRADS.
    */
   GSC_OPTIMIZER_WRITE_GRADS = 16,
-  /** RMSprop: the root is of the estimated variance. Its two means are fp32 in every GSC_STATE_* format. */
+  /** The root is of the estimated variance. Its two means are fp32 in every format of state. */
   GSC_OPTIMIZER_CENTERED = 32,
   /**
-   * NAdam, RAdam, AdaBelief: weight decay shrinks the parameter, instead of being added to the gradient. NovoGrad: also,
-   * exp_avg is the mean of gradients, and divided after that.
+   * Weight decay shrinks the parameter, instead of being added to the gradient. NovoGrad: also, exp_avg is the mean of
+   * gradients, and divided after that.
    */
   GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY = 64,
-  /** NovoGrad: both moments are divided by 1 - beta^t. */
+  /** Both moments are divided by 1 - beta^t. */
   GSC_OPTIMIZER_BIAS_CORRECTION = 128,
   /** Count the elements that a step leaves as they were: see gsc_optimizer_get_unchanged_sync. Steps take longer. */
   GSC_OPTIMIZER_COUNT_UNCHANGED = 256,
@@ -628,8 +632,9 @@ typedef struct gsc_optimizer_options {
 } gsc_optimizer_options;
 
 /**
- * Writes the defaults of `kind`. Pass sizeof(gsc_optimizer_options) as `struct_size`; only that many bytes are written.
- * Errors: INVALID_ARGUMENT if options is NULL, kind is unknown, or struct_size is 0, unknown or from a newer header.
+ * Writes the defaults of `kind`. Pass sizeof(gsc_optimizer_options) as `struct_size`; exactly that many bytes are written,
+ * 0 in fields that the library does not know. Errors: INVALID_ARGUMENT if options is NULL, kind is unknown, or
+ * struct_size cannot be that of any version.
  * @enum{kind OptimizerKind}
  */
 GSC_API gsc_status gsc_optimizer_options_init(gsc_optimizer_options *options, uint32_t struct_size, int32_t kind);
@@ -1047,7 +1052,10 @@ GSC_API gsc_status gsc_scaler_step_slice(gsc_scaler *scaler, gsc_optimizer *opti
  * 7. Saving and restoring
  * ------------------------------------------------------------------------------------------------------------ */
 
-/** The scaler's part of a checkpoint. Plain data of fixed layout: write it to a file whole, or field by field. */
+/**
+ * The scaler's part of a checkpoint. Plain data of fixed layout: write it to a file whole, or field by field. Before you
+ * restore one from a file, check that its struct_size is not above the bytes that you have read.
+ */
 typedef struct gsc_scaler_state {
   uint32_t struct_size;
   /** GSC_SCALER_STATE_FORMAT: tells a scaler's state from other data. */

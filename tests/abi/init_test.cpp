@@ -39,7 +39,7 @@ TEST(InitKinds, EveryKindHasTheDefaultsOfTheTable) {
     gsc_optimizer_options expected{};
     expected.struct_size = sizeof expected;
     expected.kind = kind;
-#define GSC_EXPECTED(field, range) \
+#define GSC_EXPECTED(field, range)    \
   if (uses(kind, gsc::Option::field)) \
     expected.field = static_cast<decltype(o.field)>(kind_of(kind).find(gsc::Option::field)->value);
     GSC_OPTIMIZER_RANGES(GSC_EXPECTED)

@@ -56,7 +56,7 @@ void expect_limits(const std::vector<Limits<Options>> &table, const Options &def
 TEST(OptionLimits, Context) {
   using O = gsc_context_options;
   const std::vector<Limits<O>> table = {
-      {GSC_FIELD(O, struct_size), {sizeof(O)}, {0, 1, 7, sizeof(O) + 8, 0xffffffffU}},
+      {GSC_FIELD(O, struct_size), {sizeof(O), 16}, {0, 1, 7, 8, 0xffffffffU}},
       {GSC_FIELD(O, flags), {0}, {1, 2, 0x80000000U}},
       {GSC_FIELD(O, device_type), {GSC_DEVICE_CPU}, {-1, GSCX_DEVICE_VULKAN + 1, 17}},
       {GSC_FIELD(O, num_threads), {0, 1, 1024}, {-1, 1025}},
@@ -77,7 +77,7 @@ TEST(OptionLimits, Scaler) {
   const double still = 1.0 + 0x1p-24, still_below = 1.0 - 0x1p-25;
   const std::vector<double> none_or_negative = {0, -1, INT32_MIN};
   const std::vector<Limits<O>> table = {
-      {GSC_FIELD(O, struct_size), {sizeof(O)}, {0, 9, sizeof(O) + 8}},
+      {GSC_FIELD(O, struct_size), {sizeof(O)}, {0, 9, 4104}},
       {GSC_FIELD(O, flags), {15}, {16, 0x80000000U}},
       {GSC_FIELD(O, init_scale), {kTinyF, kMaxF}, {0, -0.0, -kTinyF, -1, kInf, -kInf, kNan}},
       {GSC_FIELD(O, min_scale), {0, kTinyF, 65536}, {-kTinyF, -1, kInf, kNan}},
@@ -135,7 +135,7 @@ TEST(OptionLimits, Optimizer) {
   const std::vector<double> decays = {0, below(1)}, no_decays = {-kTiny, -0.1, 1, 1.5, kInf, kNan};
   const double kinds = optimizer_kinds().size();
   const std::vector<Limits<O>> table = {
-      {GSC_FIELD(O, struct_size), {sizeof(O)}, {0, 5, sizeof(O) + 8}},
+      {GSC_FIELD(O, struct_size), {sizeof(O)}, {0, 5, 4104}},
       {GSC_FIELD(O, state_format), {GSC_STATE_FULL, GSC_STATE_BITS8}, {-1, GSC_STATE_BITS8 + 1}},
       {GSC_FIELD(O, master_format), {GSC_MASTER_NONE}, {-1, GSC_MASTER_STOCHASTIC + 1}},
       {GSC_FIELD(O, reserved), {0}, {-1, 1}},

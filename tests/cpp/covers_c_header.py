@@ -8,26 +8,28 @@ without gsc_ or gscx_. Left out are constructors and destructors, the initialize
 exception carries, the entry of the function table, which C++ has no use for, and constants that C++ callers use by
 their C name: statuses, log levels, flag bits and reserved dtypes.
 """
+import json
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(sys.argv[1])
 INCLUDE = ROOT / "include/gradscaler"
-EXPERIMENTS = ("vulkan",)
 C_NAMES = re.compile(r"GSC_(OK|ERROR_|LOG_|CONTEXT_|SCALER_|REPORT_|OPTIMIZER_|FP8_|API|VERSION_|ABI_VERSION)")
 NAMELESS = re.compile(r"gsc_(\w+_(create|destroy|options_init)|error_get_last)")
 OBJECT = re.compile(r"gscx_|gsc_((context|tensor_list|scaler|optimizer|ops)_)?")
 
 
+
 def read(path):
     """A header's code without comments."""
-    return re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text(), flags=re.S)
+    return re.sub(r"//[^\n]*", "", path.read_text())
 
 
+interface = json.loads((ROOT / "bindings/api.json").read_text(encoding="utf-8"))
 layer = "".join(read(path) for path in sorted((INCLUDE / "cpp").glob("*.hpp")))
 functions = [line for line in (ROOT / "capi/functions.txt").read_text().splitlines() if line.startswith("gsc_")]
-enumerators = re.findall(r"\b(GSC_\w+) = ", read(INCLUDE / "gradscaler.h"))
+enumerators = [item["name"] for enum in interface["enums"] for item in enum["items"]]
 if len(functions) < 72 or len(enumerators) < 60:
     sys.exit(f"read {len(functions)} functions and {len(enumerators)} enumerators; there are more")
 
@@ -41,14 +43,10 @@ def is_covered(function, layer):
 
 missing = [name for name in functions if not is_covered(name, layer)]
 missing += [name for name in enumerators if not C_NAMES.match(name) and not re.search(rf"\b{name}\b", layer)]
-for experiment in EXPERIMENTS:
-    declared, own = read(INCLUDE / f"{experiment}.h"), read(INCLUDE / f"{experiment}.hpp")
-    experimental = re.findall(r"GSC_API \w+ (gscx_\w+)\(", declared)
-    constants = re.findall(r"\b(GSCX_\w+) = ", declared)
-    if not experimental or not constants:
-        sys.exit(f"read {experimental} and {constants} in {experiment}.h")
-    missing += [name for name in experimental if not is_covered(name, own)]
-    missing += [name for name in constants if not re.search(rf"\b{name}\b", own)]
+experimental, own = interface["experimental"], read(INCLUDE / "vulkan.hpp")
+missing += [function["name"] for function in experimental["functions"] if not is_covered(function["name"], own)]
+missing += [item["name"] for enum in experimental["enums"] for item in enum["items"]
+            if not re.search(rf"\b{item['name']}\b", own)]
 if missing:
     sys.exit("not in the C++ layer: " + ", ".join(missing))
 print(f"{len(functions)} functions, {len(enumerators)} enumerators")

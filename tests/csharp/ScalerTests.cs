@@ -104,6 +104,14 @@ namespace Gradscaler.Tests
         Assert.That(b.Scaler.GrowthInterval, Is.EqualTo(7));
         Assert.That(b.Scaler.GetState().Skipped, Is.EqualTo(1));
         World.Invalid(() => ScalerState.FromBytes(new byte[3]));
+        World.Invalid(() => ScalerState.FromBytes(new byte[80]));
+        byte[] older = a.Scaler.GetState().ToBytes();
+        Array.Resize(ref older, 64);  // without the last field
+        World.Invalid(() => ScalerState.FromBytes(older));
+        BitConverter.GetBytes(64).CopyTo(older, 0);
+        b.Scaler.SetState(ScalerState.FromBytes(older));
+        Assert.That(b.Scaler.GetState().Updates, Is.EqualTo(1));
+        Assert.That(b.Scaler.GetState().Skipped, Is.EqualTo(0));
         World.Invalid(() => b.Scaler.SetState(new ScalerState()));
         Assert.That(b.Scaler.GetScale(), Is.EqualTo(512f));
       }

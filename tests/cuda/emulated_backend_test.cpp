@@ -217,6 +217,27 @@ TEST_F(EmulatedBackend, BadMemory) {
   EXPECT_INVALID(gsc_scaler_read_report_async(training.scaler, nullptr, &report, nullptr), "out_report", "pinned");
 }
 
+/// tests/abi/struct_size_test.cpp has the rule, on the CPU. Here the device writes.
+TEST_F(EmulatedBackend, AReportHasTheSizeOfItsReader) {
+  constexpr size_t kRoom = 2 * sizeof(gsc_report);
+  constexpr char kFill = 0x25;
+  const Training training(contexts.device);
+  ASSERT_GSC_OK(training.step());
+  const gsc_report whole = report_of(training.scaler);
+  auto *const bytes = static_cast<char *>(emulation::allocate_pinned(kRoom));
+  for (uint32_t size = 16; size < kRoom; size += 8) {
+    std::memset(bytes, kFill, kRoom);
+    std::memcpy(bytes, &size, sizeof size);
+    ASSERT_GSC_OK(
+        gsc_scaler_read_report_async(training.scaler, nullptr, reinterpret_cast<gsc_report *>(bytes), nullptr));
+    std::vector<char> expected(kRoom);
+    std::memcpy(expected.data(), &whole, sizeof whole);
+    std::memcpy(expected.data(), &size, sizeof size);
+    std::fill(expected.begin() + size, expected.end(), kFill);
+    EXPECT_EQ(std::vector<char>(bytes, bytes + kRoom), expected) << size;
+  }
+}
+
 TEST_F(EmulatedBackend, AStreamThatIsNone) {
   const Training training(contexts.device);
   int not_a_stream = 0;

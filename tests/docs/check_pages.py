@@ -3,6 +3,7 @@
 """Checks every Markdown page: relative links and their anchors resolve, and names of C exist."""
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -14,10 +15,11 @@ SOURCES = ("include", "core", "capi", "tests/abi", "tests/support")
 
 def pages():
     """The project's pages: those that git knows, or in an unpacked archive all outside build/."""
-    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"], cwd=ROOT,
-                            capture_output=True, text=True, check=False)
-    if listed.returncode == 0:
-        return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).exists()]
+    if shutil.which("git"):
+        listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"], cwd=ROOT,
+                                capture_output=True, text=True, check=False)
+        if listed.returncode == 0:
+            return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).exists()]
     return [path for path in ROOT.rglob("*.md") if "build" not in path.relative_to(ROOT).parts]
 
 

@@ -1,39 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C interface by ctypes, read from gradscaler.h: structs as classes, functions with their argument types, and the
+"""The C interface by ctypes, from bindings/api.json: structs as classes, functions with their argument types, and the
 enumerators, all by their names without gsc_ and GSC_."""
 import ctypes
+import json
 import pathlib
-import re
 
-HEADER = pathlib.Path(__file__).resolve().parents[2] / "include/gradscaler/gradscaler.h"
+INTERFACE = pathlib.Path(__file__).resolve().parents[2] / "bindings/api.json"
 
 
 class CLibrary:
     TYPES = {"int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64, "float": ctypes.c_float,
-             "double": ctypes.c_double, "gsc_status": ctypes.c_int32, "uint8_t": ctypes.c_uint8}
+             "double": ctypes.c_double, "gsc_status": ctypes.c_int32, "uint8_t": ctypes.c_uint8, "char": ctypes.c_char}
 
-    def __init__(self, path, header=HEADER):
-        text = re.sub(r"/\*.*?\*/|//[^\n]*|\\\n", " ", pathlib.Path(header).read_text(encoding="utf-8"), flags=re.S)
+    def __init__(self, path, interface=INTERFACE):
+        api = json.loads(pathlib.Path(interface).read_text(encoding="utf-8"))
         self.library = ctypes.CDLL(str(path))
-        for name, value in re.findall(r"\bGSC_(\w+) = (\d+)", text):
-            setattr(self, name, int(value))
-        for name, body in re.findall(r"struct (gsc_\w+) \{(.*?)\}", text, re.S):
-            fields = []
-            for kind, star, field, _, count in re.findall(r"([\w ]+?) ?(\*?)(\w+)(\[(\d+)\])?;", body):
-                base = ctypes.c_char if kind == "char" else self.of(kind + star)
-                fields.append((field, base * int(count) if count else base))
-            setattr(self, name, type(name, (ctypes.Structure,), {"_fields_": fields}))
-        for result, name, arguments in re.findall(r"GSC_API (gsc_status|void) (\w+)\((.*?)\);", text, re.S):
-            function = getattr(self.library, name)
-            function.restype = ctypes.c_int32 if result == "gsc_status" else None
-            function.argtypes = [self.of(argument.strip().rsplit(" ", 1)[0] + "*" * ("*" in argument))
-                                 for argument in arguments.split(",") if argument != "void"]
-            setattr(self, name.removeprefix("gsc_"), function)
+        for item in (item for enum in api["enums"] for item in enum["items"]):
+            setattr(self, item["name"].removeprefix("GSC_"), item["value"])
+        for struct in api["structs"]:
+            fields = [(field["name"], self.of(field["type"]) * field["elements"] if "elements" in field
+                       else self.of(field["type"])) for field in struct["fields"]]
+            setattr(self, struct["name"], type(struct["name"], (ctypes.Structure,), {"_fields_": fields}))
+        for declared in api["functions"]:
+            function = getattr(self.library, declared["name"])
+            function.restype = {"gsc_status": ctypes.c_int32, "void": None}.get(declared["result"], ctypes.c_void_p)
+            function.argtypes = [self.of(parameter["type"]) for parameter in declared["parameters"]]
+            setattr(self, declared["name"].removeprefix("gsc_"), function)
         self.message, self.build_info = self.library.gsc_error_get_message, self.library.gsc_library_get_build_info
         self.message.restype = self.build_info.restype = ctypes.c_char_p
 
     def of(self, kind):
-        return self.TYPES.get(kind.strip(), ctypes.c_void_p)
+        return self.TYPES.get(kind, ctypes.c_void_p)
 
     def codes_of(self, init, options):
         """Every code that an init function takes, such as the kinds of optimizers and the presets of a scaler."""

@@ -23,7 +23,8 @@ inline std::optional<gsc::Option> option_named(std::string_view name) {
 }
 inline bool has_number_slot(int32_t code) {
   bool found = false;
-  for (const gsc::SlotOfKind &slot : kind_of(code).slots) found |= slot.name != nullptr && slot.holds == gsc::Slot::kNumber;
+  for (const gsc::SlotOfKind &slot : kind_of(code).slots)
+    found |= slot.name != nullptr && slot.holds == gsc::Slot::kNumber;
   return found;
 }
 

@@ -148,17 +148,16 @@ namespace Gradscaler
     /// <summary>When the scale grows (Megatron-LM, DeepSpeed, ColossalAI).</summary>
     OnGrowth = NativeCalls.REFILL_ON_GROWTH,
     /// <summary>
-    /// On every Optimizer.Step without overflow (Apex update_scale_hysteresis, DeepSpeed consecutive_hysteresis).
+    /// On every step without overflow (Apex update_scale_hysteresis, DeepSpeed consecutive_hysteresis).
     /// </summary>
     OnCleanStep = NativeCalls.REFILL_ON_CLEAN_STEP,
     /// <summary>
-    /// On every Optimizer.Step without overflow and after every backoff: each N-th consecutive overflow backs off
-    /// (Paddle).
+    /// On every step without overflow and after every backoff: each N-th consecutive overflow backs off (Paddle).
     /// </summary>
     Consecutive = NativeCalls.REFILL_CONSECUTIVE,
   }
 
-  /// <summary>The clean Optimizer.Step at which the scale grows; G is the growth interval.</summary>
+  /// <summary>The clean step at which the scale grows; G is the growth interval.</summary>
   public enum GrowthTiming
   {
     /// <summary>The G-th in a row, then every G (PyTorch and most others).</summary>
@@ -184,7 +183,7 @@ namespace Gradscaler
     Error = NativeCalls.FLOOR_ERROR,
   }
 
-  /// <summary>Presets: each reproduces another system's policy Optimizer.Step by Optimizer.Step.</summary>
+  /// <summary>Presets: each reproduces another system's policy step by step.</summary>
   public enum Preset
   {
     /// <summary>torch.amp.GradScaler; the default.</summary>

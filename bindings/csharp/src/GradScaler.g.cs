@@ -7,10 +7,10 @@ namespace Gradscaler
   partial class GradScaler
   {
     /// <summary>
-    /// Multiplies by the GradScaler.Scale on the device: dst[i] = src[i] * GradScaler.Scale for each pair of tensors,
-    /// such as the loss or the first gradient of the backward pass. src[i] and dst[i] have the same number of elements;
-    /// their dtypes may differ, and they may be the same buffer. Computed in fp32 (fp64 if either is fp64) and rounded
-    /// to nearest even. Overflow is not checked here. Disabled scaler: a copy.
+    /// Multiplies by the scale on the device: dst[i] = src[i] * scale for each pair of tensors, such as the loss or the
+    /// first gradient of the backward pass. src[i] and dst[i] have the same number of elements; their dtypes may
+    /// differ, and they may be the same buffer. Computed in fp32 (fp64 if either is fp64) and rounded to nearest even.
+    /// Overflow is not checked here. Disabled scaler: a copy.
     /// </summary>
     public void Scale(Tensor[] src, Tensor[] dst, IntPtr stream = default)
     {
@@ -23,12 +23,11 @@ namespace Gradscaler
     }
 
     /// <summary>
-    /// The fused GradScaler.Step. Checks the optimizer's gradients unless they have been checked. If all are finite,
-    /// unscales, clips and applies them in one pass. Otherwise parameters and state keep their bits, and the
-    /// GradScaler.Step counts as skipped. Any stage -&gt; STEPPED. Errors: BadStateException if stepped since the last
-    /// GradScaler.Update; BadStateException if the optimizer converts fp64 gradients to fp32 and was created after
-    /// their GradScaler.CheckGrads; InvalidArgumentException if one object is on the CPU and the other on a CUDA
-    /// device.
+    /// The fused step. Checks the optimizer's gradients unless they have been checked. If all are finite, unscales,
+    /// clips and applies them in one pass. Otherwise parameters and state keep their bits, and the step counts as
+    /// skipped. Any stage -&gt; STEPPED. Errors: BadStateException if stepped since the last update; BadStateException
+    /// if the optimizer converts fp64 gradients to fp32 and was created after their check; InvalidArgumentException if
+    /// one object is on the CPU and the other on a CUDA device.
     /// </summary>
     public void Step(Optimizer optimizer, IntPtr stream = default)
     {
@@ -37,11 +36,11 @@ namespace Gradscaler
     }
 
     /// <summary>
-    /// Ends the iteration. Backs the GradScaler.Scale off if a list checked since the last GradScaler.Update had an inf
-    /// or NaN. Otherwise counts a clean GradScaler.Step and, after GrowthInterval of them, grows the GradScaler.Scale.
-    /// Adds an entry to the history. All lists -&gt; READY. Disabled scaler: returns all lists to READY and does
-    /// nothing else. Errors: BadStateException if no list was checked, unscaled or stepped since the last
-    /// GradScaler.Update, or if GradScaler.CheckRange has checked only part of one.
+    /// Ends the iteration. Backs the scale off if a list checked since the last update had an inf or NaN. Otherwise
+    /// counts a clean step and, after GrowthInterval of them, grows the scale. Adds an entry to the history. All lists
+    /// -&gt; READY. Disabled scaler: returns all lists to READY and does nothing else. Errors: BadStateException if no
+    /// list was checked, unscaled or stepped since the last update, or if GradScaler.CheckRange has checked only part
+    /// of one.
     /// </summary>
     public void Update(IntPtr stream = default)
     {
@@ -64,8 +63,8 @@ namespace Gradscaler
     /// unscaling. The norms are those of the exact products, before they are rounded to the gradients' dtype. Call this
     /// if your code reads the gradients; otherwise GradScaler.Step unscales. READY or CHECKED -&gt; UNSCALED. Disabled
     /// scaler: leaves the gradients as they are. Errors: BadStateException if already unscaled or stepped since the
-    /// last GradScaler.Update. If the message ends with "GradScaler.Discard it", the device failed after it had written
-    /// gradients: the list then accepts only GradScaler.Discard.
+    /// last update. If the message ends with "discard it", the device failed after it had written gradients: the list
+    /// then accepts only GradScaler.Discard.
     /// </summary>
     public void Unscale(TensorList grads, IntPtr stream = default)
     {
@@ -75,8 +74,8 @@ namespace Gradscaler
 
     /// <summary>
     /// Records what GradScaler.Unscale records and only reads the gradients; GradScaler.Step then unscales in its own
-    /// pass. Call it to overlap the GradScaler.CheckGrads with other work. READY -&gt; CHECKED. Disabled scaler: does
-    /// nothing. Errors: BadStateException unless READY.
+    /// pass. Call it to overlap the check with other work. READY -&gt; CHECKED. Disabled scaler: does nothing. Errors:
+    /// BadStateException unless READY.
     /// </summary>
     public void CheckGrads(TensorList grads, IntPtr stream = default)
     {
@@ -87,11 +86,11 @@ namespace Gradscaler
     /// <summary>
     /// Limits the norm of the unscaled gradients to maxNorm: g *= min(1, maxNorm / (norm + 1e-6)), PyTorch's rule. The
     /// report of the list has the norm. norm is Norm.L2 or Norm.Inf. Call it before GradScaler.Step, which clips in its
-    /// own pass: nothing runs now. On an UNSCALED list the gradients are rewritten now, with the norm that
-    /// GradScaler.Unscale recorded. Gradients of a list with an inf or NaN stay as they are. Disabled scaler: clips
-    /// with GradScaler.Scale 1. Errors: InvalidArgumentException if maxNorm is negative or not finite;
-    /// BadStateException after GradScaler.Step, or after another GradScaler.ClipGradNorm or GradScaler.ClipGradValue in
-    /// this iteration; UnsupportedException for Norm.Inf with a reducer.
+    /// own pass: nothing runs now. On an UNSCALED list the gradients are rewritten now, with the norm that unscale
+    /// recorded. Gradients of a list with an inf or NaN stay as they are. Disabled scaler: clips with scale 1. Errors:
+    /// InvalidArgumentException if maxNorm is negative or not finite; BadStateException after step, or after another
+    /// GradScaler.ClipGradNorm or GradScaler.ClipGradValue in this iteration; UnsupportedException for Norm.Inf with a
+    /// reducer.
     /// </summary>
     public void ClipGradNorm(TensorList grads, double maxNorm, Norm norm = Norm.L2, IntPtr stream = default)
     {
@@ -102,7 +101,7 @@ namespace Gradscaler
     /// <summary>
     /// Clamps every unscaled gradient to [-clipValue, clipValue], after GradScaler.ClipGradNorm if both are used. NaN
     /// stays NaN. GradScaler.Step clamps in its own pass; on an UNSCALED list the gradients are rewritten now. Errors:
-    /// InvalidArgumentException if clipValue is negative or NaN; BadStateException after GradScaler.Step.
+    /// InvalidArgumentException if clipValue is negative or NaN; BadStateException after step.
     /// </summary>
     public void ClipGradValue(TensorList grads, double clipValue, IntPtr stream = default)
     {
@@ -112,9 +111,9 @@ namespace Gradscaler
 
     /// <summary>
     /// Checks only tensors [first, first + count), while the backward pass still computes the others. The list becomes
-    /// CHECKED when all tensors are; GradScaler.Step and GradScaler.CheckGrads GradScaler.CheckGrads the remaining
-    /// ones. Errors: as GradScaler.CheckGrads; InvalidArgumentException for a range outside the list; BadStateException
-    /// if a tensor is already checked.
+    /// CHECKED when all tensors are; GradScaler.Step and GradScaler.CheckGrads check the remaining ones. Errors: as
+    /// GradScaler.CheckGrads; InvalidArgumentException for a range outside the list; BadStateException if a tensor is
+    /// already checked.
     /// </summary>
     public void CheckRange(TensorList grads, long first, long count, IntPtr stream = default)
     {
@@ -144,8 +143,8 @@ namespace Gradscaler
     }
 
     /// <summary>
-    /// Replaces the scale (finite, &gt; 0), as PyTorch's GradScaler.Update(new_scale). Keeps the growth tracker and
-    /// ignores MinScale and MaxScale. All lists -&gt; READY. Disabled scaler: does nothing.
+    /// Replaces the scale (finite, &gt; 0), as PyTorch's update(new_scale). Keeps the growth tracker and ignores
+    /// MinScale and MaxScale. All lists -&gt; READY. Disabled scaler: does nothing.
     /// </summary>
     public void SetScale(float scale, IntPtr stream = default)
     {

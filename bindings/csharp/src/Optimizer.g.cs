@@ -30,9 +30,7 @@ namespace Gradscaler
       get { return Handle.SaveSize(); }
     }
 
-    /// <summary>
-    /// Sets the gradients to zero. With OptimizerOptions.ZeroGrads the Optimizer.Step does it in its own pass.
-    /// </summary>
+    /// <summary>Sets the gradients to zero. With OptimizerOptions.ZeroGrads the step does it in its own pass.</summary>
     public void ZeroGrads(IntPtr stream = default)
     {
       var self = Handle;
@@ -52,10 +50,9 @@ namespace Gradscaler
 
     /// <summary>
     /// Steps with your own device scalars, for frameworks that keep the scaler's state themselves. Gradients are
-    /// multiplied by invScale (NULL: 1). The Optimizer.Step is skipped if foundInf is not 0 (NULL: 0). Errors: as
-    /// Optimizer.Step, but with invScale the gradients may have been checked. Unless foundInf skips the Optimizer.Step,
-    /// a negative, inf or NaN invScale is InvalidArgumentException on the CPU; on a CUDA device the Optimizer.Step is
-    /// skipped.
+    /// multiplied by invScale (NULL: 1). The step is skipped if foundInf is not 0 (NULL: 0). Errors: as Optimizer.Step,
+    /// but with invScale the gradients may have been checked. Unless foundInf skips the step, a negative, inf or NaN
+    /// invScale is InvalidArgumentException on the CPU; on a CUDA device the step is skipped.
     /// </summary>
     public void StepScaled(DeviceScalar invScale, DeviceScalar foundInf, IntPtr stream = default)
     {
@@ -66,9 +63,8 @@ namespace Gradscaler
     }
 
     /// <summary>
-    /// Replaces the hyper-parameters of a group from the next Optimizer.Step on, stream-ordered. Kind and flags must
-    /// stay the same. A momentum of 0 must stay 0, and one above 0 must stay above 0. InitialAccumulatorValue is
-    /// ignored.
+    /// Replaces the hyper-parameters of a group from the next step on, stream-ordered. Kind and flags must stay the
+    /// same. A momentum of 0 must stay 0, and one above 0 must stay above 0. InitialAccumulatorValue is ignored.
     /// </summary>
     public void SetOptions(int group, OptimizerOptions options, IntPtr stream = default)
     {
@@ -80,9 +76,9 @@ namespace Gradscaler
     /// Takes the parameters of a Schedule-Free optimizer, and model copies, to the averaged weights (1), or back to
     /// those at which gradients are taken (0), stream-ordered. Evaluate and save models in between. Does nothing if
     /// they are there. Writes parameters, their remainders and model copies alone, and rounds to nearest. Tensors that
-    /// have not taken a Optimizer.Step stay as they are, and so do parameters that are inf or NaN. While evaluating,
-    /// steps fail with BadStateException. Errors: InvalidArgumentException for another kind of optimizer, or a value
-    /// other than 0 and 1.
+    /// have not taken a step stay as they are, and so do parameters that are inf or NaN. While evaluating, steps fail
+    /// with BadStateException. Errors: InvalidArgumentException for another kind of optimizer, or a value other than 0
+    /// and 1.
     /// </summary>
     public void SetEvaluating(bool evaluating, IntPtr stream = default)
     {
@@ -91,8 +87,8 @@ namespace Gradscaler
     }
 
     /// <summary>
-    /// Sets the Optimizer.Step counts, 0..2^53 each, when you restore a checkpoint. Every tensor has then taken the
-    /// applied steps, by which bias corrections go.
+    /// Sets the step counts, 0..2^53 each, when you restore a checkpoint. Every tensor has then taken the applied
+    /// steps, by which bias corrections go.
     /// </summary>
     public void SetSteps(long applied, long skipped, IntPtr stream = default)
     {
@@ -103,7 +99,7 @@ namespace Gradscaler
     /// <summary>
     /// Sets the applied steps of each tensor, 0..2^53. The optimizer's count of applied steps becomes the largest;
     /// skipped steps stay. `steps` has one number per tensor, in host memory. The first call of an optimizer allocates;
-    /// capture graphs after it, since a graph captured before counts a Optimizer.Step for every tensor.
+    /// capture graphs after it, since a graph captured before counts a step for every tensor.
     /// </summary>
     public void SetTensorSteps(long[] steps, IntPtr stream = default)
     {
@@ -116,9 +112,9 @@ namespace Gradscaler
 
     /// <summary>
     /// Sets where each tensor begins in the whole that its optimizer has a shard of, for stochastic rounding, from the
-    /// next Optimizer.Step on, stream-ordered. `offsets` has one number per tensor, in host memory: multiples of 32,
-    /// 0..2^53, by which a shard draws the random bits that the same elements of the whole draw. They are not saved.
-    /// Default: the number of elements in the tensors before it, each rounded up to a multiple of 32.
+    /// next step on, stream-ordered. `offsets` has one number per tensor, in host memory: multiples of 32, 0..2^53, by
+    /// which a shard draws the random bits that the same elements of the whole draw. They are not saved. Default: the
+    /// number of elements in the tensors before it, each rounded up to a multiple of 32.
     /// </summary>
     public void SetOffsets(long[] offsets, IntPtr stream = default)
     {

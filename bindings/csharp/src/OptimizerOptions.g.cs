@@ -209,7 +209,7 @@ namespace Gradscaler
       set { Handle.EmaDecay = value; }
     }
 
-    /// <summary>SGD, LARS: Nesterov momentum; needs momentum &gt; 0 and dampening 0. Used by SGD and LARS.</summary>
+    /// <summary>Nesterov momentum; needs momentum &gt; 0 and dampening 0. Used by SGD and LARS.</summary>
     public bool Nesterov
     {
       get { return (Handle.Flags & NativeCalls.OPTIMIZER_NESTEROV) != 0; }
@@ -219,7 +219,7 @@ namespace Gradscaler
       }
     }
 
-    /// <summary>Adam, AdamW: the step is normalized by the largest exp_avg_sq so far. Used by Adam and AdamW.</summary>
+    /// <summary>The step is normalized by the largest exp_avg_sq so far. Used by Adam and AdamW.</summary>
     public bool Amsgrad
     {
       get { return (Handle.Flags & NativeCalls.OPTIMIZER_AMSGRAD) != 0; }
@@ -265,8 +265,7 @@ namespace Gradscaler
     }
 
     /// <summary>
-    /// RMSprop: the root is of the estimated variance. Its two means are fp32 in every StateFormat format. Used by
-    /// RMSprop.
+    /// The root is of the estimated variance. Its two means are fp32 in every format of state. Used by RMSprop.
     /// </summary>
     public bool Centered
     {
@@ -278,8 +277,8 @@ namespace Gradscaler
     }
 
     /// <summary>
-    /// NAdam, RAdam, AdaBelief: weight decay shrinks the parameter, instead of being added to the gradient. NovoGrad:
-    /// also, exp_avg is the mean of gradients, and divided after that. Used by NAdam, RAdam, AdaBelief and NovoGrad.
+    /// Weight decay shrinks the parameter, instead of being added to the gradient. NovoGrad: also, exp_avg is the mean
+    /// of gradients, and divided after that. Used by NAdam, RAdam, AdaBelief and NovoGrad.
     /// </summary>
     public bool DecoupledWeightDecay
     {
@@ -290,7 +289,7 @@ namespace Gradscaler
       }
     }
 
-    /// <summary>NovoGrad: both moments are divided by 1 - beta^t. Used by NovoGrad.</summary>
+    /// <summary>Both moments are divided by 1 - beta^t. Used by NovoGrad.</summary>
     public bool BiasCorrection
     {
       get { return (Handle.Flags & NativeCalls.OPTIMIZER_BIAS_CORRECTION) != 0; }

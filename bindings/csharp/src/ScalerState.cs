@@ -12,17 +12,21 @@ namespace Gradscaler
   {
     internal readonly NativeScalerState Handle = new NativeScalerState();
 
-    /// <summary>Reads what ToBytes wrote. Throws InvalidArgumentException if it has another length.</summary>
+    /// <summary>Reads what ToBytes wrote, also that of an older version, which may be shorter. Throws
+    /// InvalidArgumentException for other data, and for a longer state of a newer version.</summary>
     public static ScalerState FromBytes(byte[] bytes)
     {
       Check.NotNull(bytes, "bytes");
       int size = NativeCallsPINVOKE.StateSize();
-      if (bytes.Length != size)
+      // A state begins with its length. What is not in it stays 0.
+      if (bytes.Length < 4 || bytes.Length > size || BitConverter.ToInt32(bytes, 0) != bytes.Length)
       {
-        throw new InvalidArgumentException($"bytes has length {bytes.Length}, a state has {size}");
+        throw new InvalidArgumentException(
+            $"bytes has length {bytes.Length}; it is not a state, or not one of this version, which has {size}");
       }
       var state = new ScalerState();
-      Marshal.Copy(bytes, 0, state.Handle.Address, size);
+      Marshal.Copy(bytes, 0, state.Handle.Address, bytes.Length);
+      Marshal.WriteInt32(state.Handle.Address, size);
       GC.KeepAlive(state);
       return state;
     }

@@ -25,6 +25,10 @@ REALS = ("init_scale", "min_scale", "max_scale", "growth_factor", "backoff_facto
 SCALES = ("init_scale", "min_scale", "max_scale", "recovery_threshold")
 #: Of these the ones that may be None, the library's 0.
 LIMITS = ("min_scale", "max_scale")
+#: Arguments that gradscaler.jax applies on the device.
+JAX = ("min_scale", "max_scale", "growth_interval", "growth_factor", "backoff_factor", "hysteresis",
+       "hysteresis_refill", "growth_timing", "overflow_tolerance", "recovery_threshold", "recovery_interval",
+       "grow_on_equal", "finite_guard", "floor_exclusive", "fp32_products")
 #: By argument: the flag, and whether the argument is its opposite.
 FLAGS = {
     "grow_on_equal": (native.SCALER_GROW_ON_EQUAL, False),

@@ -24,7 +24,8 @@ struct AdamRule {
 
 template <bool Decoupled, bool Amsgrad>
 struct AdamFamily : AdamRule {
-  static constexpr Kind kKind = (Decoupled ? kinds::kAdamW : kinds::kAdam).with(Amsgrad ? GSC_OPTIMIZER_AMSGRAD : 0, false);
+  static constexpr Kind kKind =
+      (Decoupled ? kinds::kAdamW : kinds::kAdam).with(Amsgrad ? GSC_OPTIMIZER_AMSGRAD : 0, false);
   static constexpr int kStates = Amsgrad ? 3 : 2;
   static constexpr uint32_t kFlag = Amsgrad ? GSC_OPTIMIZER_AMSGRAD : 0;
   static constexpr bool kInBatches = !Amsgrad;

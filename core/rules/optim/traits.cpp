@@ -18,8 +18,8 @@ template <typename F>
 constexpr Traits traits_of() {
   static_assert(is_consistent<F>());
   static_assert(has_room_for_own<F>(), "Raise kMaxOwn in coefficients.h to kOwnCount of this formula");
-  return {F::kKind,          first_with_sweep<F>(), F::kStates,        kFlag<F>, kNeedsMomentum<F>,
-          kNeedsNorms<F>, kGradientsLast<F>, kAverages<F>};
+  return {F::kKind,          first_with_sweep<F>(), F::kStates,        kFlag<F>,
+          kNeedsMomentum<F>, kNeedsNorms<F>,        kGradientsLast<F>, kAverages<F>};
 }
 
 constexpr Traits kTraits[] = {

@@ -65,9 +65,9 @@ inline constexpr int kVariantCount = 0 GSC_FOR_EACH_VARIANT(GSC_ONE);
 /// What a formula says of itself (formula.h).
 struct Traits {
   Kind kind;
-  Variant sweep;       ///< the first formula with the same kernels
-  int32_t states;      ///< state slots with a number per element
-  uint32_t flag;       ///< the GSC_OPTIMIZER_* bit that selects it among those of its kind, or 0
+  Variant sweep;   ///< the first formula with the same kernels
+  int32_t states;  ///< state slots with a number per element
+  uint32_t flag;   ///< the GSC_OPTIMIZER_* bit that selects it among those of its kind, or 0
   bool needs_momentum;
   bool needs_norms;
   bool gradients_last;

@@ -86,6 +86,7 @@ int trainer_load(trainer *t, const char *path) {
   }
   void *optimizer = allocate((size_t)own.optimizer_bytes, 1);
   int good = fread(&h, sizeof h, 1, file) == 1 && fits(&h, &own) && fread(&scaler, sizeof scaler, 1, file) == 1 &&
+             scaler.struct_size == sizeof scaler && /* or the library would read beyond it */
              fread(optimizer, (size_t)own.optimizer_bytes, 1, file) == 1;
   for (int i = 0; good && i < t->model.tensors; i++) {
     const gsc_tensor *p = &t->params_of_step[i];

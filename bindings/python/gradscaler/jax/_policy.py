@@ -18,12 +18,6 @@ from .._native import native
 from . import _handlers
 from ._jax_imports import jax, jnp
 
-#: The arguments of a scaler that :func:`update` applies. All others are refused, those that a later header adds too,
-#: until the formula here has them; test_jax_scale.py replays every option of the library.
-APPLIED = frozenset({
-    "growth_factor", "backoff_factor", "growth_interval", "min_scale", "max_scale", "hysteresis", "hysteresis_refill",
-    "growth_timing", "overflow_tolerance", "recovery_threshold", "recovery_interval", "grow_on_equal", "finite_guard",
-    "floor_exclusive", "fp32_products"})
 _LARGEST = np.iinfo(np.int32).max
 
 

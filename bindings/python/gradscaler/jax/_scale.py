@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import policy as _policy
-from .._fields import INTEGERS, REALS, WORDS
+from .._fields import INTEGERS, JAX, REALS, WORDS
 from .._native import native
 from ..scaler import GradScaler
 from . import _handlers
 from ._jax_imports import jax, jnp
-from ._policy import APPLIED
 from ._policy import update as update_by_policy
 from ._shards import vary
 from ._trees import flattened
@@ -176,14 +175,14 @@ def _require_applied(options: Any, given: dict[str, Any]) -> None:
     for name, value in _policy.describe(options).items():
         if name in given and name in _HOST_ONLY:
             raise TypeError(f"DynamicScale takes no {name}: {_HOST_ONLY[name]}")
-        known = name in APPLIED or name in _HOST_ONLY or name in _IN_THE_SCALE
+        known = name in JAX or name in _HOST_ONLY or name in _IN_THE_SCALE
         if not known and (name in given or value != plain[name]):
             raise TypeError(f"DynamicScale takes no {name}: the compiled update does not apply it; use GradScaler")
 
 
 def _fixed(options: Any) -> dict[str, Any]:
     """The fields of the library's options that the compiled update reads."""
-    names = [name for name in (*REALS, *INTEGERS, *WORDS) if name in APPLIED]
+    names = [name for name in (*REALS, *INTEGERS, *WORDS) if name in JAX]
     return {name: getattr(options, name) for name in (*names, "flags")}
 
 

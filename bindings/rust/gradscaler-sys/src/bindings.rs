@@ -89,9 +89,9 @@ pub const GSC_SGD_SCHEDULE_FREE: i32 = 14;
 pub const GSC_LARS: i32 = 15;
 /// NovoGrad (Ginsburg et al. 2019, arXiv:1905.11286), as optax.novograd.
 pub const GSC_NOVOGRAD: i32 = 16;
-/// SGD, LARS: Nesterov momentum; needs momentum > 0 and dampening 0.
+/// Nesterov momentum; needs momentum > 0 and dampening 0.
 pub const GSC_OPTIMIZER_NESTEROV: u32 = 1;
-/// Adam, AdamW: the step is normalized by the largest exp_avg_sq so far.
+/// The step is normalized by the largest exp_avg_sq so far.
 pub const GSC_OPTIMIZER_AMSGRAD: u32 = 2;
 /// Ascend instead of descend.
 pub const GSC_OPTIMIZER_MAXIMIZE: u32 = 4;
@@ -101,13 +101,12 @@ pub const GSC_OPTIMIZER_ZERO_GRADS: u32 = 8;
 /// Write the unscaled and clipped gradients back in the same pass, unless the step is skipped.
 /// Refused with ZERO_GRADS.
 pub const GSC_OPTIMIZER_WRITE_GRADS: u32 = 16;
-/// RMSprop: the root is of the estimated variance. Its two means are fp32 in every GSC_STATE_\*
-/// format.
+/// The root is of the estimated variance. Its two means are fp32 in every format of state.
 pub const GSC_OPTIMIZER_CENTERED: u32 = 32;
-/// NAdam, RAdam, AdaBelief: weight decay shrinks the parameter, instead of being added to the
-/// gradient. NovoGrad: also, exp_avg is the mean of gradients, and divided after that.
+/// Weight decay shrinks the parameter, instead of being added to the gradient. NovoGrad: also,
+/// exp_avg is the mean of gradients, and divided after that.
 pub const GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY: u32 = 64;
-/// NovoGrad: both moments are divided by 1 - beta^t.
+/// Both moments are divided by 1 - beta^t.
 pub const GSC_OPTIMIZER_BIAS_CORRECTION: u32 = 128;
 /// Count the elements that a step leaves as they were: see gsc_optimizer_get_unchanged_sync. Steps
 /// take longer.
@@ -437,7 +436,8 @@ gsc_device_state {
     grad_norm: *const f64,
 }
 /// The scaler's part of a checkpoint. Plain data of fixed layout: write it to a file whole, or
-/// field by field.
+/// field by field. Before you restore one from a file, check that its struct_size is not above the
+/// bytes that you have read.
 gsc_scaler_state {
     struct_size: u32,
 /// GSC_SCALER_STATE_FORMAT: tells a scaler's state from other data.
@@ -620,9 +620,9 @@ functions! {
 /// overlaps another list of an optimizer that uses this one; BAD_STATE if a scaler has used the
 /// list since its last update, or while a step uses it.
     tensor_list_set_pointers gsc_tensor_list_set_pointers(list: *mut gsc_tensor_list, data: *const *mut c_void, count: i64, stream: gsc_stream) -> gsc_status;
-/// Writes the defaults of `kind`. Pass sizeof(gsc_optimizer_options) as `struct_size`; only that
-/// many bytes are written. Errors: INVALID_ARGUMENT if options is NULL, kind is unknown, or
-/// struct_size is 0, unknown or from a newer header.
+/// Writes the defaults of `kind`. Pass sizeof(gsc_optimizer_options) as `struct_size`; exactly that
+/// many bytes are written, 0 in fields that the library does not know. Errors: INVALID_ARGUMENT if
+/// options is NULL, kind is unknown, or struct_size cannot be that of any version.
     optimizer_options_init gsc_optimizer_options_init(options: *mut gsc_optimizer_options, struct_size: u32, kind: i32) -> gsc_status;
 /// Makes an optimizer that updates params\[i\] with grads\[i\]. options NULL: AdamW with its
 /// defaults. params fp32 (or fp64) master weights, or fp16/bf16 weights directly. Arithmetic is in

@@ -61,6 +61,35 @@ fn a_shorter_table_is_refused() {
     assert_eq!(load::from_table(core::ptr::null()).unwrap_err(), "it does not provide ABI 1");
 }
 
+/// Of a crate that is newer than the library, whose structs are then shorter.
+#[test]
+fn a_field_that_the_library_does_not_know_is_0() {
+    #[repr(C)]
+    struct Later<T> {
+        known: T,
+        later: i64,
+    }
+    let api = load(None).unwrap();
+    let size = |bytes: usize| bytes as u32;
+
+    let mut info: Later<gsc_device_info> = unsafe { core::mem::zeroed() };
+    info.known.struct_size = size(size_of::<Later<gsc_device_info>>());
+    info.later = -1;
+    let status = unsafe { (api.device_get_info)(GSC_DEVICE_CPU, 0, (&mut info as *mut Later<gsc_device_info>).cast()) };
+    assert_eq!((status, info.later), (GSC_OK, 0));
+    assert_eq!(info.known.struct_size, size(size_of::<Later<gsc_device_info>>()));
+
+    let mut options: Later<gsc_context_options> = unsafe { core::mem::zeroed() };
+    options.known.struct_size = size(size_of::<Later<gsc_context_options>>());
+    for (later, expected) in [(0, GSC_OK), (1, GSC_ERROR_UNSUPPORTED)] {
+        options.later = later;
+        let mut context = core::ptr::null_mut();
+        let given: *const gsc_context_options = (&options as *const Later<gsc_context_options>).cast();
+        assert_eq!(unsafe { (api.context_create)(given, &mut context) }, expected);
+        unsafe { (api.context_destroy)(context) };
+    }
+}
+
 #[test]
 fn experimental_functions_are_found_by_name() {
     let api = load(None).unwrap();

@@ -127,15 +127,13 @@ Norm {
 HysteresisRefill {
 /// When the scale grows (Megatron-LM, DeepSpeed, ColossalAI).
     OnGrowth = GSC_REFILL_ON_GROWTH,
-/// On every [`Optimizer::step`](crate::Optimizer::step) without overflow (Apex
-/// update_scale_hysteresis, DeepSpeed consecutive_hysteresis).
+/// On every step without overflow (Apex update_scale_hysteresis, DeepSpeed consecutive_hysteresis).
     OnCleanStep = GSC_REFILL_ON_CLEAN_STEP,
-/// On every [`Optimizer::step`](crate::Optimizer::step) without overflow and after every backoff:
-/// each N-th consecutive overflow backs off (Paddle).
+/// On every step without overflow and after every backoff: each N-th consecutive overflow backs off
+/// (Paddle).
     Consecutive = GSC_REFILL_CONSECUTIVE,
 }
-/// The clean [`Optimizer::step`](crate::Optimizer::step) at which the scale grows; G is the growth
-/// interval.
+/// The clean step at which the scale grows; G is the growth interval.
 GrowthTiming {
 /// The G-th in a row, then every G (PyTorch and most others).
     AtInterval = GSC_GROWTH_AT_INTERVAL,
@@ -156,8 +154,7 @@ FloorAction {
 /// [`Status::ScaleFloor`](crate::Status::ScaleFloor).
     Error = GSC_FLOOR_ERROR,
 }
-/// Presets: each reproduces another system's policy [`Optimizer::step`](crate::Optimizer::step) by
-/// [`Optimizer::step`](crate::Optimizer::step).
+/// Presets: each reproduces another system's policy step by step.
 Preset {
 /// torch.amp.GradScaler; the default.
     Torch = GSC_PRESET_TORCH,
@@ -370,9 +367,9 @@ OptimizerOptions of gsc_optimizer_options {
 /// 1). Default: 0.
     ema_decay: Option<f64> as f64 = None,
 } flags {
-/// SGD, LARS: Nesterov momentum; needs momentum > 0 and dampening 0.
+/// Nesterov momentum; needs momentum > 0 and dampening 0.
     nesterov = GSC_OPTIMIZER_NESTEROV,
-/// Adam, AdamW: the step is normalized by the largest exp_avg_sq so far.
+/// The step is normalized by the largest exp_avg_sq so far.
     amsgrad = GSC_OPTIMIZER_AMSGRAD,
 /// Ascend instead of descend.
     maximize = GSC_OPTIMIZER_MAXIMIZE,
@@ -382,13 +379,12 @@ OptimizerOptions of gsc_optimizer_options {
 /// Write the unscaled and clipped gradients back in the same pass, unless the step is skipped.
 /// Refused with `zero_grads`.
     write_grads = GSC_OPTIMIZER_WRITE_GRADS,
-/// RMSprop: the root is of the estimated variance. Its two means are fp32 in every [`StateFormat`]
-/// format.
+/// The root is of the estimated variance. Its two means are fp32 in every format of state.
     centered = GSC_OPTIMIZER_CENTERED,
-/// NAdam, RAdam, AdaBelief: weight decay shrinks the parameter, instead of being added to the
-/// gradient. NovoGrad: also, exp_avg is the mean of gradients, and divided after that.
+/// Weight decay shrinks the parameter, instead of being added to the gradient. NovoGrad: also,
+/// exp_avg is the mean of gradients, and divided after that.
     decoupled_weight_decay = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY,
-/// NovoGrad: both moments are divided by 1 - beta^t.
+/// Both moments are divided by 1 - beta^t.
     bias_correction = GSC_OPTIMIZER_BIAS_CORRECTION,
 /// Count the elements that a step leaves as they were: see
 /// [`Optimizer::unchanged`](crate::Optimizer::unchanged). Steps take longer.
@@ -632,7 +628,8 @@ Diagnosis of gsc_tensor_diagnosis {
 } }
 mirror! {
 /// The scaler's part of a checkpoint. Plain data of fixed layout: write it to a file whole, or
-/// field by field.
+/// field by field. Before you restore one from a file, check that its `struct_size` is not above
+/// the bytes that you have read.
 #[derive(Copy)]
 ScalerState of gsc_scaler_state {
 /// Growth multiplies the scale by this.

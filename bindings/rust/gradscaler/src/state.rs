@@ -16,16 +16,20 @@ impl ScalerState {
         unsafe { std::slice::from_raw_parts((&raw as *const sys::gsc_scaler_state).cast(), Self::SIZE) }.to_vec()
     }
 
-    /// Reads what [`ScalerState::to_bytes`] wrote on a machine of the same byte order. The values are checked by
-    /// [`GradScaler::set_state`](crate::GradScaler::set_state). Errors: `InvalidArgument` for other data.
+    /// Reads what [`ScalerState::to_bytes`] wrote on a machine of the same byte order, also that of an older version,
+    /// which may be shorter. The values are checked by [`GradScaler::set_state`](crate::GradScaler::set_state). Errors:
+    /// `InvalidArgument` for other data, and for a longer state of a newer version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let refuse = |what: &str| Err(Error::new(Status::InvalidArgument, format!("bytes: {what}")));
-        if bytes.len() != Self::SIZE {
+        if bytes.len() > Self::SIZE {
             return refuse(&format!("a scaler's state has {}, these are {}", Self::SIZE, bytes.len()));
         }
-        // Any bits are numbers.
-        let raw: sys::gsc_scaler_state = unsafe { ptr::read_unaligned(bytes.as_ptr().cast()) };
-        if raw.struct_size as usize != Self::SIZE || raw.format != sys::GSC_SCALER_STATE_FORMAT {
+        let mut raw = empty!(gsc_scaler_state);
+        // Any bits are numbers. What is not among them stays 0.
+        unsafe {
+            ptr::copy_nonoverlapping(bytes.as_ptr(), (&mut raw as *mut sys::gsc_scaler_state).cast(), bytes.len())
+        };
+        if raw.struct_size as usize != bytes.len() || raw.format != sys::GSC_SCALER_STATE_FORMAT {
             return refuse("not the state of a scaler");
         }
         Ok(Self::read(&raw))

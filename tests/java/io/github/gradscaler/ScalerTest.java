@@ -6,6 +6,8 @@ import static org.junit.jupiter.api.Assertions.*;
 import java.lang.reflect.Method;
 import java.lang.reflect.Modifier;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -91,6 +93,13 @@ class ScalerTest {
       assertEquals(7, b.scaler.getGrowthInterval());
       assertEquals(1, b.scaler.getState().skipped());
       World.invalid(() -> ScalerState.fromBytes(new byte[3]));
+      World.invalid(() -> ScalerState.fromBytes(new byte[80]));
+      World.invalid(() -> ScalerState.fromBytes(Arrays.copyOf(a.scaler.getState().toBytes(), 64)));
+      final byte[] older = Arrays.copyOf(a.scaler.getState().toBytes(), 64); // without the last field
+      ByteBuffer.wrap(older).order(ByteOrder.nativeOrder()).putInt(0, 64);
+      b.scaler.setState(ScalerState.fromBytes(older));
+      assertEquals(1, b.scaler.getState().updates());
+      assertEquals(0, b.scaler.getState().skipped());
       World.invalid(() -> b.scaler.setState(new ScalerState()));
       assertEquals(512f, b.scaler.getScale());
     }

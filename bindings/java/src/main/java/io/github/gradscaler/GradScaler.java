@@ -52,10 +52,10 @@ public final class GradScaler implements AutoCloseable {
   }
 
   /**
-   * Multiplies by the {@link GradScaler#scale} on the device: dst[i] = src[i] * {@link GradScaler#scale} for each
-   * pair of tensors, such as the loss or the first gradient of the backward pass. src[i] and dst[i] have the same
-   * number of elements; their dtypes may differ, and they may be the same buffer. Computed in fp32 (fp64 if either is
-   * fp64) and rounded to nearest even. Overflow is not checked here. Disabled scaler: a copy.
+   * Multiplies by the scale on the device: dst[i] = src[i] * scale for each pair of tensors, such as the loss or the
+   * first gradient of the backward pass. src[i] and dst[i] have the same number of elements; their dtypes may differ,
+   * and they may be the same buffer. Computed in fp32 (fp64 if either is fp64) and rounded to nearest even. Overflow
+   * is not checked here. Disabled scaler: a copy.
    */
   public void scale(Tensor[] src, Tensor[] dst, long stream) {
     final NativeScaler self = handle();
@@ -70,12 +70,11 @@ public final class GradScaler implements AutoCloseable {
   }
 
   /**
-   * The fused {@link GradScaler#step}. Checks the optimizer's gradients unless they have been checked. If all are
-   * finite, unscales, clips and applies them in one pass. Otherwise parameters and state keep their bits, and the
-   * {@link GradScaler#step} counts as skipped. Any stage -&gt; STEPPED. Errors: {@link BadStateException} if stepped
-   * since the last {@link GradScaler#update}; {@link BadStateException} if the optimizer converts fp64 gradients to
-   * fp32 and was created after their {@link GradScaler#check}; {@link InvalidArgumentException} if one object is on
-   * the CPU and the other on a CUDA device.
+   * The fused step. Checks the optimizer's gradients unless they have been checked. If all are finite, unscales,
+   * clips and applies them in one pass. Otherwise parameters and state keep their bits, and the step counts as
+   * skipped. Any stage -&gt; STEPPED. Errors: {@link BadStateException} if stepped since the last update; {@link
+   * BadStateException} if the optimizer converts fp64 gradients to fp32 and was created after their check; {@link
+   * InvalidArgumentException} if one object is on the CPU and the other on a CUDA device.
    */
   public void step(Optimizer optimizer, long stream) {
     final NativeScaler self = handle();
@@ -88,11 +87,10 @@ public final class GradScaler implements AutoCloseable {
   }
 
   /**
-   * Ends the iteration. Backs the {@link GradScaler#scale} off if a list checked since the last {@link
-   * GradScaler#update} had an inf or NaN. Otherwise counts a clean {@link GradScaler#step} and, after growthInterval
-   * of them, grows the {@link GradScaler#scale}. Adds an entry to the history. All lists -&gt; READY. Disabled
-   * scaler: returns all lists to READY and does nothing else. Errors: {@link BadStateException} if no list was
-   * checked, unscaled or stepped since the last {@link GradScaler#update}, or if {@link GradScaler#checkRange} has
+   * Ends the iteration. Backs the scale off if a list checked since the last update had an inf or NaN. Otherwise
+   * counts a clean step and, after growthInterval of them, grows the scale. Adds an entry to the history. All lists
+   * -&gt; READY. Disabled scaler: returns all lists to READY and does nothing else. Errors: {@link BadStateException}
+   * if no list was checked, unscaled or stepped since the last update, or if {@link GradScaler#checkRange} has
    * checked only part of one.
    */
   public void update(long stream) {
@@ -125,8 +123,8 @@ public final class GradScaler implements AutoCloseable {
    * unscaling. The norms are those of the exact products, before they are rounded to the gradients' dtype. Call this
    * if your code reads the gradients; otherwise {@link GradScaler#step} unscales. READY or CHECKED -&gt; UNSCALED.
    * Disabled scaler: leaves the gradients as they are. Errors: {@link BadStateException} if already unscaled or
-   * stepped since the last {@link GradScaler#update}. If the message ends with "{@link GradScaler#discard} it", the
-   * device failed after it had written gradients: the list then accepts only {@link GradScaler#discard}.
+   * stepped since the last update. If the message ends with "discard it", the device failed after it had written
+   * gradients: the list then accepts only {@link GradScaler#discard}.
    */
   public void unscale(TensorList grads, long stream) {
     final NativeScaler self = handle();
@@ -140,8 +138,8 @@ public final class GradScaler implements AutoCloseable {
 
   /**
    * Records what {@link GradScaler#unscale} records and only reads the gradients; {@link GradScaler#step} then
-   * unscales in its own pass. Call it to overlap the {@link GradScaler#check} with other work. READY -&gt; CHECKED.
-   * Disabled scaler: does nothing. Errors: {@link BadStateException} unless READY.
+   * unscales in its own pass. Call it to overlap the check with other work. READY -&gt; CHECKED. Disabled scaler:
+   * does nothing. Errors: {@link BadStateException} unless READY.
    */
   public void check(TensorList grads, long stream) {
     final NativeScaler self = handle();
@@ -157,11 +155,10 @@ public final class GradScaler implements AutoCloseable {
    * Limits the norm of the unscaled gradients to maxNorm: g *= min(1, maxNorm / (norm + 1e-6)), PyTorch's rule. The
    * report of the list has the norm. norm is {@link Norm#L2} or {@link Norm#INF}. Call it before {@link
    * GradScaler#step}, which clips in its own pass: nothing runs now. On an UNSCALED list the gradients are rewritten
-   * now, with the norm that {@link GradScaler#unscale} recorded. Gradients of a list with an inf or NaN stay as they
-   * are. Disabled scaler: clips with {@link GradScaler#scale} 1. Errors: {@link InvalidArgumentException} if maxNorm
-   * is negative or not finite; {@link BadStateException} after {@link GradScaler#step}, or after another {@link
-   * GradScaler#clipGradNorm} or {@link GradScaler#clipGradValue} in this iteration; {@link UnsupportedException} for
-   * {@link Norm#INF} with a reducer.
+   * now, with the norm that unscale recorded. Gradients of a list with an inf or NaN stay as they are. Disabled
+   * scaler: clips with scale 1. Errors: {@link InvalidArgumentException} if maxNorm is negative or not finite; {@link
+   * BadStateException} after step, or after another {@link GradScaler#clipGradNorm} or {@link
+   * GradScaler#clipGradValue} in this iteration; {@link UnsupportedException} for {@link Norm#INF} with a reducer.
    */
   public void clipGradNorm(TensorList grads, double maxNorm, Norm norm, long stream) {
     final NativeScaler self = handle();
@@ -177,7 +174,7 @@ public final class GradScaler implements AutoCloseable {
    * Clamps every unscaled gradient to [-clipValue, clipValue], after {@link GradScaler#clipGradNorm} if both are
    * used. NaN stays NaN. {@link GradScaler#step} clamps in its own pass; on an UNSCALED list the gradients are
    * rewritten now. Errors: {@link InvalidArgumentException} if clipValue is negative or NaN; {@link
-   * BadStateException} after {@link GradScaler#step}.
+   * BadStateException} after step.
    */
   public void clipGradValue(TensorList grads, double clipValue, long stream) {
     final NativeScaler self = handle();
@@ -191,9 +188,9 @@ public final class GradScaler implements AutoCloseable {
 
   /**
    * Checks only tensors [first, first + count), while the backward pass still computes the others. The list becomes
-   * CHECKED when all tensors are; {@link GradScaler#step} and {@link GradScaler#check} {@link GradScaler#check} the
-   * remaining ones. Errors: as {@link GradScaler#check}; {@link InvalidArgumentException} for a range outside the
-   * list; {@link BadStateException} if a tensor is already checked.
+   * CHECKED when all tensors are; {@link GradScaler#step} and {@link GradScaler#check} check the remaining ones.
+   * Errors: as {@link GradScaler#check}; {@link InvalidArgumentException} for a range outside the list; {@link
+   * BadStateException} if a tensor is already checked.
    */
   public void checkRange(TensorList grads, long first, long count, long stream) {
     final NativeScaler self = handle();
@@ -235,8 +232,8 @@ public final class GradScaler implements AutoCloseable {
   }
 
   /**
-   * Replaces the scale (finite, &gt; 0), as PyTorch's {@link GradScaler#update}(new_scale). Keeps the growth tracker
-   * and ignores minScale and maxScale. All lists -&gt; READY. Disabled scaler: does nothing.
+   * Replaces the scale (finite, &gt; 0), as PyTorch's update(new_scale). Keeps the growth tracker and ignores
+   * minScale and maxScale. All lists -&gt; READY. Disabled scaler: does nothing.
    */
   public void setScale(float scale, long stream) {
     final NativeScaler self = handle();

@@ -6,15 +6,9 @@ package io.github.gradscaler;
 public enum HysteresisRefill {
   /** When the scale grows (Megatron-LM, DeepSpeed, ColossalAI). */
   ON_GROWTH(NativeCalls.REFILL_ON_GROWTH),
-  /**
-   * On every {@link Optimizer#step} without overflow (Apex update_scale_hysteresis, DeepSpeed
-   * consecutive_hysteresis).
-   */
+  /** On every step without overflow (Apex update_scale_hysteresis, DeepSpeed consecutive_hysteresis). */
   ON_CLEAN_STEP(NativeCalls.REFILL_ON_CLEAN_STEP),
-  /**
-   * On every {@link Optimizer#step} without overflow and after every backoff: each N-th consecutive overflow backs
-   * off (Paddle).
-   */
+  /** On every step without overflow and after every backoff: each N-th consecutive overflow backs off (Paddle). */
   CONSECUTIVE(NativeCalls.REFILL_CONSECUTIVE);
 
   private final int code;

@@ -103,10 +103,7 @@ public final class Optimizer implements AutoCloseable {
     zeroGrads(0);
   }
 
-  /**
-   * Sets the gradients to zero. With {@link OptimizerOptions#zeroGrads} the {@link Optimizer#step} does it in its own
-   * pass.
-   */
+  /** Sets the gradients to zero. With {@link OptimizerOptions#zeroGrads} the step does it in its own pass. */
   public void zeroGrads(long stream) {
     final NativeOptimizer self = handle();
     self.zeroGrads(stream);
@@ -134,10 +131,10 @@ public final class Optimizer implements AutoCloseable {
 
   /**
    * Steps with your own device scalars, for frameworks that keep the scaler's state themselves. Gradients are
-   * multiplied by invScale (NULL: 1). The {@link Optimizer#step} is skipped if foundInf is not 0 (NULL: 0). Errors:
-   * as {@link Optimizer#step}, but with invScale the gradients may have been checked. Unless foundInf skips the
-   * {@link Optimizer#step}, a negative, inf or NaN invScale is {@link InvalidArgumentException} on the CPU; on a CUDA
-   * device the {@link Optimizer#step} is skipped.
+   * multiplied by invScale (NULL: 1). The step is skipped if foundInf is not 0 (NULL: 0). Errors: as {@link
+   * Optimizer#step}, but with invScale the gradients may have been checked. Unless foundInf skips the step, a
+   * negative, inf or NaN invScale is {@link InvalidArgumentException} on the CPU; on a CUDA device the step is
+   * skipped.
    */
   public void stepScaled(@Nullable DeviceScalar invScale, @Nullable DeviceScalar foundInf, long stream) {
     final NativeOptimizer self = handle();
@@ -152,9 +149,8 @@ public final class Optimizer implements AutoCloseable {
   }
 
   /**
-   * Replaces the hyper-parameters of a group from the next {@link Optimizer#step} on, stream-ordered. Kind and flags
-   * must stay the same. A momentum of 0 must stay 0, and one above 0 must stay above 0. initialAccumulatorValue is
-   * ignored.
+   * Replaces the hyper-parameters of a group from the next step on, stream-ordered. Kind and flags must stay the
+   * same. A momentum of 0 must stay 0, and one above 0 must stay above 0. initialAccumulatorValue is ignored.
    */
   public void setOptions(int group, OptimizerOptions options, long stream) {
     final NativeOptimizer self = handle();
@@ -170,9 +166,9 @@ public final class Optimizer implements AutoCloseable {
    * Takes the parameters of a Schedule-Free optimizer, and model copies, to the averaged weights (1), or back to
    * those at which gradients are taken (0), stream-ordered. Evaluate and save models in between. Does nothing if they
    * are there. Writes parameters, their remainders and model copies alone, and rounds to nearest. Tensors that have
-   * not taken a {@link Optimizer#step} stay as they are, and so do parameters that are inf or NaN. While evaluating,
-   * steps fail with {@link BadStateException}. Errors: {@link InvalidArgumentException} for another kind of
-   * optimizer, or a value other than 0 and 1.
+   * not taken a step stay as they are, and so do parameters that are inf or NaN. While evaluating, steps fail with
+   * {@link BadStateException}. Errors: {@link InvalidArgumentException} for another kind of optimizer, or a value
+   * other than 0 and 1.
    */
   public void setEvaluating(boolean evaluating, long stream) {
     final NativeOptimizer self = handle();
@@ -185,8 +181,8 @@ public final class Optimizer implements AutoCloseable {
   }
 
   /**
-   * Sets the {@link Optimizer#step} counts, 0..2^53 each, when you restore a checkpoint. Every tensor has then taken
-   * the applied steps, by which bias corrections go.
+   * Sets the step counts, 0..2^53 each, when you restore a checkpoint. Every tensor has then taken the applied steps,
+   * by which bias corrections go.
    */
   public void setSteps(long applied, long skipped, long stream) {
     final NativeOptimizer self = handle();
@@ -201,7 +197,7 @@ public final class Optimizer implements AutoCloseable {
   /**
    * Sets the applied steps of each tensor, 0..2^53. The optimizer's count of applied steps becomes the largest;
    * skipped steps stay. `steps` has one number per tensor, in host memory. The first call of an optimizer allocates;
-   * capture graphs after it, since a graph captured before counts a {@link Optimizer#step} for every tensor.
+   * capture graphs after it, since a graph captured before counts a step for every tensor.
    */
   public void setTensorSteps(long[] steps, long stream) {
     final NativeOptimizer self = handle();
@@ -217,9 +213,9 @@ public final class Optimizer implements AutoCloseable {
 
   /**
    * Sets where each tensor begins in the whole that its optimizer has a shard of, for stochastic rounding, from the
-   * next {@link Optimizer#step} on, stream-ordered. `offsets` has one number per tensor, in host memory: multiples of
-   * 32, 0..2^53, by which a shard draws the random bits that the same elements of the whole draw. They are not saved.
-   * Default: the number of elements in the tensors before it, each rounded up to a multiple of 32.
+   * next step on, stream-ordered. `offsets` has one number per tensor, in host memory: multiples of 32, 0..2^53, by
+   * which a shard draws the random bits that the same elements of the whole draw. They are not saved. Default: the
+   * number of elements in the tensors before it, each rounded up to a multiple of 32.
    */
   public void setOffsets(long[] offsets, long stream) {
     final NativeOptimizer self = handle();

@@ -449,7 +449,7 @@ public final class OptimizerOptions {
     return this;
   }
 
-  /** SGD, LARS: Nesterov momentum; needs momentum &gt; 0 and dampening 0. Used by SGD and LARS. */
+  /** Nesterov momentum; needs momentum &gt; 0 and dampening 0. Used by SGD and LARS. */
   public boolean nesterov() {
     return (handle.getFlags() & NativeCalls.OPTIMIZER_NESTEROV) != 0;
   }
@@ -460,7 +460,7 @@ public final class OptimizerOptions {
     return this;
   }
 
-  /** Adam, AdamW: the step is normalized by the largest exp_avg_sq so far. Used by Adam and AdamW. */
+  /** The step is normalized by the largest exp_avg_sq so far. Used by Adam and AdamW. */
   public boolean amsgrad() {
     return (handle.getFlags() & NativeCalls.OPTIMIZER_AMSGRAD) != 0;
   }
@@ -507,10 +507,7 @@ public final class OptimizerOptions {
     return this;
   }
 
-  /**
-   * RMSprop: the root is of the estimated variance. Its two means are fp32 in every StateFormat format. Used by
-   * RMSprop.
-   */
+  /** The root is of the estimated variance. Its two means are fp32 in every format of state. Used by RMSprop. */
   public boolean centered() {
     return (handle.getFlags() & NativeCalls.OPTIMIZER_CENTERED) != 0;
   }
@@ -522,8 +519,8 @@ public final class OptimizerOptions {
   }
 
   /**
-   * NAdam, RAdam, AdaBelief: weight decay shrinks the parameter, instead of being added to the gradient. NovoGrad:
-   * also, exp_avg is the mean of gradients, and divided after that. Used by NAdam, RAdam, AdaBelief and NovoGrad.
+   * Weight decay shrinks the parameter, instead of being added to the gradient. NovoGrad: also, exp_avg is the mean
+   * of gradients, and divided after that. Used by NAdam, RAdam, AdaBelief and NovoGrad.
    */
   public boolean decoupledWeightDecay() {
     return (handle.getFlags() & NativeCalls.OPTIMIZER_DECOUPLED_WEIGHT_DECAY) != 0;
@@ -535,7 +532,7 @@ public final class OptimizerOptions {
     return this;
   }
 
-  /** NovoGrad: both moments are divided by 1 - beta^t. Used by NovoGrad. */
+  /** Both moments are divided by 1 - beta^t. Used by NovoGrad. */
   public boolean biasCorrection() {
     return (handle.getFlags() & NativeCalls.OPTIMIZER_BIAS_CORRECTION) != 0;
   }

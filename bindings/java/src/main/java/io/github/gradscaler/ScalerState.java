@@ -2,6 +2,7 @@
 package io.github.gradscaler;
 
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 
 /**
  * Everything a checkpoint needs of a {@link GradScaler}: to be written field by field, or as the library's bytes, which
@@ -15,15 +16,21 @@ public final class ScalerState {
     handle = new NativeScalerState();
   }
 
-  /** Reads what {@link #toBytes()} wrote. Errors: InvalidArgumentException if it has another length. */
+  /**
+   * Reads what {@link #toBytes()} wrote, also that of an older version, which may be shorter. Errors:
+   * InvalidArgumentException for other data, and for a longer state of a newer version.
+   */
   public static ScalerState fromBytes(byte[] bytes) {
     final ScalerState result = new ScalerState();
-    final ByteBuffer memory = result.memory();
-    if (Check.notNull(bytes, "bytes").length != memory.capacity()) {
+    final ByteBuffer memory = result.memory().order(ByteOrder.nativeOrder());
+    final int length = Check.notNull(bytes, "bytes").length;
+    // A state begins with its length. What is not in it stays 0.
+    if (length < 4 || length > memory.capacity() || memory.put(bytes).getInt(0) != length) {
       throw new InvalidArgumentException(
-          "bytes has length " + bytes.length + ", a state has " + memory.capacity());
+          "bytes has length " + length + "; it is not a state, or not one of this version, which has "
+              + memory.capacity());
     }
-    memory.put(bytes);
+    memory.putInt(0, memory.capacity());
     java.lang.ref.Reference.reachabilityFence(result);
     return result;
   }
