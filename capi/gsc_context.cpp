@@ -24,11 +24,6 @@ gsc_status gsc_context_create(const gsc_context_options *options, gsc_context **
     require(out_context, "out_context");
     gsc_context_options read = default_options();
     if (options != nullptr) read = read_struct(options, kOptions, read);
-    gsc_vulkan_device vulkan;
-    if (read.vulkan != nullptr && read.device_type == GSC_DEVICE_VULKAN) {  // for others it is refused as it is
-      vulkan = read_struct(read.vulkan, kOptions.field("vulkan"), {}, "vulkan.struct_size");
-      read.vulkan = &vulkan;
-    }
     *out_context = to_handle<gsc_context>(Context::create(read).detach());
   });
 }

@@ -177,11 +177,10 @@ uint32_t require_struct_size(uint32_t size, const Argument &name) {
 }
 
 /// Reads a struct of the caller's over `defaults`, which remain in the fields that its program does not know. Fields that
-/// only the program knows must be 0, which is the behaviour without them. `name` is the struct's, `size_field` that of
-/// its size within the argument.
+/// only the program knows must be 0, which is the behaviour without them. `name` is the struct's.
 template <typename S>
-S read_struct(const S *in, const Argument &name, const S &defaults = {}, Literal size_field = "struct_size") {
-  const uint32_t size = require_struct_size<S>(require(in, name)->struct_size, name.field(size_field));
+S read_struct(const S *in, const Argument &name, const S &defaults = {}) {
+  const uint32_t size = require_struct_size<S>(require(in, name)->struct_size, name.field("struct_size"));
   const auto *const bytes = reinterpret_cast<const unsigned char *>(in);
   for (uint32_t at = sizeof(S); at < size; ++at) {
     if (bytes[at] == 0) continue;

@@ -36,7 +36,8 @@ function(gsc_add_native_binding target)
             "-DINCLUDES=${PROJECT_SOURCE_DIR}/include;${swig_dir}" -DOUTPUT=${generated} -DWRAPPER=${wrapper}
             -P ${CMAKE_CURRENT_SOURCE_DIR}/generate.cmake
     DEPENDS ${swig_dir}/gradscaler.i ${swig_dir}/objects.i ${arg_INTERFACES}
-            ${PROJECT_SOURCE_DIR}/include/gradscaler/gradscaler.h generate.cmake
+            ${PROJECT_SOURCE_DIR}/include/gradscaler/gradscaler.h ${PROJECT_SOURCE_DIR}/include/gradscaler/vulkan.h
+            generate.cmake
     COMMENT "SWIG: ${target}" VERBATIM)
   # Generated code is not ours to keep free of warnings.
   set_source_files_properties(${wrapper} PROPERTIES COMPILE_OPTIONS -w

@@ -330,8 +330,9 @@ def find_edits(root):
              sorted([*(root / "core").rglob("*.[ch]*"), *(root / "capi").rglob("*.[ch]*")])}
     texts = {name: path.read_text(encoding="utf-8") for name, path in paths.items() if is_edited(name)}
     codes = {name: mask(text, keep_strings=False) for name, text in texts.items()}
-    header = mask((root / "include/gradscaler/gradscaler.h").read_text(encoding="utf-8"), keep_strings=False)
-    siblings = all_fields({"include/gradscaler/gradscaler.h": header, **codes})
+    headers = {name: mask((root / name).read_text(encoding="utf-8"), keep_strings=False)
+               for name in ("include/gradscaler/gradscaler.h", "include/gradscaler/vulkan.h")}
+    siblings = all_fields({**headers, **codes})
     for name, text in texts.items():
         code, bare, its_units = codes[name], mask(text, keep_strings=True), list(all_units(codes[name]))
         made = set()

@@ -40,22 +40,31 @@ class Function(typing.NamedTuple):
 
 
 class Item(typing.NamedTuple):
-    """A constant of an enumeration: `name` is without the prefix, `pascal` as classes are called."""
+    """A constant of an enumeration: `name` is without the prefix, `pascal` as classes are called. `experimental` if it
+    is not of gradscaler.h."""
     constant: str
     name: str
     pascal: str
     value: int
     text: str
+    experimental: bool
+
+    @property
+    def native(self):
+        """As the modules that SWIG makes call it."""
+        return re.sub("^GSCX?_", "", self.constant)
 
 
 class Enum:
-    """An enumeration of values. `text` is the first paragraph of its comment."""
+    """An enumeration of values, with those that experiments add. `text` is the first paragraph of its comment."""
 
-    def __init__(self, data):
+    def __init__(self, data, experiments):
         self.name, self.prefix, self.text = data["type"], data["prefix"], data["text"].partition("\n\n")[0]
-        self.items = [Item(item["name"], name_in(item, self.prefix), pascal_of(item, self.prefix), item["value"],
-                           item["text"])
-                      for item in data["items"] if item["name"].startswith(self.prefix) and not item.get("reserved")]
+        self.items = [Item(item["name"], name_in(item, enum["prefix"]), pascal_of(item, enum["prefix"]), item["value"],
+                           item["text"], enum is not data)
+                      for enum in [data, *(enum for enum in experiments if enum["extends"] == self.name)]
+                      for item in enum["items"]
+                      if item["name"].startswith(enum["prefix"]) and not item.get("reserved")]
 
     def item(self, constant):
         return next(item for item in self.items if item.constant == constant)
@@ -131,11 +140,12 @@ class Handle:
 
 
 class Api:
-    """All of it. `enums` and `flags` are enumerations of values and of bits, `functions` are in the header's order."""
+    """All of it. `enums` and `flags` are enumerations of values and of bits, `functions` are in the header's order.
+    What experiments declare is in `experimental`, as in api.json; only their constants are also in `enums`."""
 
     def __init__(self, data):
-        self.data, self.version = data, data["version"]
-        self.enums = [Enum(enum) for enum in data["enums"] if "type" in enum]
+        self.data, self.version, self.experimental = data, data["version"], data["experimental"]
+        self.enums = [Enum(enum, self.experimental["enums"]) for enum in data["enums"] if "type" in enum]
         self.flags = [enum for enum in data["enums"] if "flags_of" in enum]
         kinds = next(enum for enum in data["enums"] if enum.get("type") == "OptimizerKind")
         self.kinds = [Kind(item, self.enum("OptimizerKind").item(item["name"])) for item in kinds["items"]]

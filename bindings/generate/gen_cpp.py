@@ -5,7 +5,7 @@ import textwrap
 from api import NOTE, WIDTH, Language, regions, wrapped
 
 FOLDER = "include/gradscaler/cpp"
-# C++ has the statuses of C, and its log callback is C's.
+# C++ has the statuses of C, and its log callback is C's. Constants of experiments are in headers of their own.
 NOT_IN_CPP = {"Status", "LogLevel"}
 
 
@@ -26,7 +26,7 @@ namespace gradscaler {{
     for enum in enums:
         if enum.name in NOT_IN_CPP:
             continue
-        items = [f"{item.name.lower()} = {item.constant}" for item in enum.items]
+        items = [f"{item.name.lower()} = {item.constant}" for item in enum.items if not item.experimental]
         head = f"enum class {enum.name} : int32_t {{"
         line = f"{head} {', '.join(items)} }};"
         lines += ["", *textwrap.wrap(enum.text, WIDTH, initial_indent="/// ", subsequent_indent="/// ")]

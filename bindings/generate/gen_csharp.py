@@ -41,7 +41,7 @@ def make_enum(enum, interface):
     lines = ["", *summary(METHODS.words(enum.text, owner)), f"public enum {enum.name}", "{"]
     for item in enum.items:
         lines += [*(f"  {line}" for line in summary(METHODS.words(item.text, owner))),
-                  f"  {item.pascal} = NativeCalls.{item.constant.removeprefix('GSC_')},"]
+                  f"  {item.pascal} = NativeCalls.{item.native},"]
     return [*lines, "}"]
 
 

@@ -26,7 +26,7 @@ def make_java(enum, interface):
     for i, item in enumerate(enum.items):
         size = f", {api.bytes_of(item.name)}" if sized else ""
         lines += [*doc(escaped(language.words(item.text, owner)), "  "),
-                  f"  {item.name}(NativeCalls.{item.constant.removeprefix('GSC_')}{size})"
+                  f"  {item.name}(NativeCalls.{item.native}{size})"
                   + ("," if i + 1 < len(enum.items) else ";")]
     lines += ["", "  private final int code;"] + (["  private final int size;"] if sized else [])
     lines += ["", f"  {enum.name}(int code{', int size' if sized else ''}) {{", "    this.code = code;"]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rust, for both crates. bindings.rs and layout.rs of gradscaler-sys: the declarations of the C interface, and tests of
-its recorded layout. declared.rs of gradscaler: enumerations, structs, options and getters. The macros are in lib.rs and
-tests.rs of the one and in mirrors.rs of the other. Part of scripts/gen-api."""
+"""Rust, for both crates. bindings.rs, experimental.rs and layout.rs of gradscaler-sys: the declarations of the C
+interface and of its experiments, and tests of its recorded layout. declared.rs of gradscaler: enumerations, structs,
+options and getters. The macros are in lib.rs and tests.rs of the one and in mirrors.rs of the other. Part of
+scripts/gen-api."""
 import re
 import textwrap
 
@@ -16,6 +17,7 @@ from api import (
     fail,
     indented,
     method,
+    on_one_line,
 )
 
 WIDTH = 100
@@ -34,11 +36,14 @@ def doc(text):
 
 
 class Declarations:
-    """The C interface, in the header's order."""
+    """The C interface, or the experiments that use it, as api.json has them: in the order of the headers."""
 
-    def __init__(self, api):
-        self.api, self.callbacks = api, {callback["name"] for callback in api.data["callbacks"]}
-        self.names = {*api.data["handles"], *api.structs, *self.callbacks, "gsc_status", "gsc_stream"}
+    def __init__(self, data, uses=()):
+        self.data, self.callbacks, self.names = data, set(), {"gsc_status", "gsc_stream"}
+        for declared in (*uses, data):
+            self.callbacks |= {callback["name"] for callback in declared["callbacks"]}
+            self.names |= {*declared["handles"], *(struct["name"] for struct in declared["structs"])}
+        self.names |= self.callbacks
 
     def rust_type(self, text):
         """`const char *const *` -> `*const *const c_char`."""
@@ -64,16 +69,16 @@ class Declarations:
 
     def constants(self):
         lines = [f"pub const {macro['name']}: {'u32' if macro['unsigned'] else 'i32'} = {macro['value']};"
-                 for macro in self.api.data["constants"]]
-        for enum in self.api.data["enums"]:
-            kind = "u32" if "flags_of" in enum else "gsc_status" if enum["type"] == "Status" else "i32"
+                 for macro in self.data["constants"]]
+        for enum in self.data["enums"]:
+            kind = "u32" if "flags_of" in enum else "gsc_status" if enum.get("type") == "Status" else "i32"
             for item in enum["items"]:
                 lines += [*doc(item["text"]), f"pub const {item['name']}: {kind} = {item['value']};"]
         return lines
 
     def callback_types(self):
         lines = []
-        for callback in self.api.data["callbacks"]:
+        for callback in self.data["callbacks"]:
             parameters = [(p["name"], p["type"]) for p in callback["parameters"]]
             signature = self.signature(parameters, callback["result"], self.rust_type).replace(" -> ()", "")
             lines += [*doc(callback["text"]), f'pub type {callback["name"]} = unsafe extern "C" fn{signature}']
@@ -82,8 +87,8 @@ class Declarations:
     def rows(self):
         """For the macro structs!."""
         lines = []
-        for name, struct in self.api.structs.items():
-            lines += [*doc(struct["text"]), f"{name} {{"]
+        for struct in self.data["structs"]:
+            lines += [*doc(struct["text"]), f"{struct['name']} {{"]
             for field in struct["fields"]:
                 kind = self.nullable(field["type"])
                 kind = f"[{kind}; {field['elements']}]" if "elements" in field else kind
@@ -91,23 +96,23 @@ class Declarations:
             lines.append("}")
         return lines
 
-    def functions(self, in_table):
-        """For the macro functions!."""
-        by_name = {function.name: function for function in self.api.functions}
+    def functions(self, names):
+        """For the macros functions! and experiments!."""
+        by_name = {function["name"]: function for function in self.data["functions"]}
         lines = []
-        for name in in_table:
+        for name in names:
             function = by_name[name]
-            signature = self.signature([parameter[:2] for parameter in function.parameters], function.result,
-                                       self.nullable)
-            lines += [*doc(function.text), f"    {name[len('gsc_'):]} {name}{signature}"]
+            parameters = [(parameter["name"], parameter["type"]) for parameter in function["parameters"]]
+            signature = self.signature(parameters, function["result"], self.nullable)
+            lines += [*doc(on_one_line(function["text"])), f"    {re.sub('^gscx?_', '', name)} {name}{signature}"]
         return lines
 
 
-def bindings(api, in_table):
-    declared = Declarations(api)
-    handles = [f"handle! {{ {name} }}" for name in api.data["handles"] if name != "gsc_api"]
-    lines = [*HEAD, *declared.constants(), *handles, *declared.callback_types()]
-    return indented([*lines, "structs! {", *declared.rows(), "}", "functions! {", *declared.functions(in_table), "}"],
+def bindings(declared, headers, macro, functions):
+    handles = [f"handle! {{ {name} }}" for name in declared.data["handles"] if name != "gsc_api"]
+    lines = [HEAD[0], HEAD[1].replace("gradscaler.h", headers), *declared.constants(), *handles,
+             *declared.callback_types()]
+    return indented([*lines, "structs! {", *declared.rows(), "}", f"{macro}! {{", *declared.functions(functions), "}"],
                     "")
 
 
@@ -134,7 +139,8 @@ def enumerations(api):
     for enum in api.enums:
         lines += [*spelled(enum.text, owner), f"{enum.name} {{"]
         for item in enum.items:
-            lines += [*spelled(item.text, owner), f"    {item.pascal} = {item.constant},"]
+            module = "experimental::" * item.experimental
+            lines += [*spelled(item.text, owner), f"    {item.pascal} = {module}{item.constant},"]
         lines.append("}")
     sizes = [f"            Self::{item.pascal} => {bytes_of(item.name)}," for item in api.enum("DType").items]
     return [*lines, "}", "impl DType {", "    /// Bytes of an element.",
@@ -245,7 +251,11 @@ def layout(numbers):
 def files(api, root):
     """{path: text}"""
     sys = "bindings/rust/gradscaler-sys/src"
-    found = {f"{sys}/bindings.rs": bindings(api, gen_table.names(api, root)),
+    experiments = Declarations(api.experimental, [api.data])
+    found = {f"{sys}/bindings.rs": bindings(Declarations(api.data), "gradscaler.h", "functions",
+                                             gen_table.names(api, root)),
+             f"{sys}/experimental.rs": bindings(experiments, "the headers of experiments", "experiments",
+                                                [function["name"] for function in api.experimental["functions"]]),
              "bindings/rust/gradscaler/src/declared.rs": declared(api)}
     numbers = gen_layout.files(api, root)
     return found | {f"{sys}/layout.rs": layout(text) for text in numbers.values()}

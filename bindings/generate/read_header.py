@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads gradscaler.h with a C parser into what bindings/api.json holds. Part of scripts/gen-api.
+"""Reads the C headers with a parser of C into what bindings/api.json holds. Part of scripts/gen-api.
+
+gradscaler.h is the stable interface. Headers of experiments, which include it, follow under the key "experimental".
 
 Declarations come from pycparser. Facts that C cannot express are tags in the comments of the header, such as
 @default{2000}; docs/dev/bindings.md lists them. A tag that is not in TAGS, or is misplaced, is an error. The rest of a
@@ -19,9 +21,11 @@ try:
 except ImportError:
     pycparser = None
 
+# Headers that use gradscaler.h, and of which nothing is promised.
+EXPERIMENTS = ("vulkan.h",)
 # What each tag may describe.
 TAGS = {
-    "type": "enum", "flags_of": "enum", "name": "enumerator", "reserved": "enumerator",
+    "type": "enum", "flags_of": "enum", "extends": "enum", "name": "enumerator", "reserved": "enumerator",
     "slots": "enumerator", "options": "enumerator", "norms": "enumerator",
     "bool": "field function", "enum": "field function", "default": "field", "range": "field", "none": "field",
     "jax": "field enumerator", "nullable": "function", "count": "function", "device": "function",
@@ -32,11 +36,15 @@ NUMBER = r"-?[0-9][0-9.]*(?:e-?[0-9]+)?"
 
 
 class HeaderError(Exception):
-    pass
+    """`line` is where in the header, if it is known."""
+
+    def __init__(self, message, line=None):
+        super().__init__(message)
+        self.line = line
 
 
 def fail(line, message):
-    raise HeaderError(f"gradscaler.h:{line}: {message}")
+    raise HeaderError(message, line)
 
 
 class Comment:
@@ -132,23 +140,30 @@ def parameters_of(function):
 
 
 class Header:
-    def __init__(self, text):
+    """What a header declares: `api`. An experiment's may use the types of `stable`, the content of gradscaler.h."""
+
+    def __init__(self, text, stable=None):
         if pycparser is None:
-            raise HeaderError("gradscaler.h cannot be read without the Python package pycparser; "
-                              "`scripts/setup tests` installs it")
+            raise HeaderError("cannot be read without the Python package pycparser; `scripts/setup tests` installs it")
+        self.stable, self.prefix = stable, "gscx_" if stable else "gsc_"
         code, self.comments = without_comments(text)
         code, self.macros = without_directives(code)
-        known = "".join(f"typedef int {name};" for name in
-                        ("uint8_t", "int32_t", "uint32_t", "int64_t", "uint64_t"))
+        names = ["uint8_t", "int32_t", "uint32_t", "int64_t", "uint64_t"]
+        if stable:
+            names += ["gsc_status", "gsc_stream", *stable["handles"]]
+            names += [item["name"] for key in ("callbacks", "structs") for item in stable[key]]
+        known = "".join(f"typedef int {name};" for name in names)
         # Macros that are values, and the initializers of structs, are read as C, too.
         self.initializers = {name: value for name, value in self.macros.items() if name.endswith("_INIT")}
         extra = "".join(f"\n{name.removesuffix('_INIT').lower()} {name} = {value};"
                         for name, value in self.initializers.items())
-        self.tree = pycparser.CParser().parse(known + code + extra, "gradscaler.h")
-        self.api = {"version": ".".join(self.macros[f"GSC_VERSION_{part}"] for part in ("MAJOR", "MINOR", "PATCH")),
-                    "constants": self.constants(), "enums": [], "handles": [], "callbacks": [], "structs": [],
+        self.tree = pycparser.CParser().parse(known + code + extra)
+        self.api = {"constants": self.constants(), "enums": [], "handles": [], "callbacks": [], "structs": [],
                     "functions": []}
-        for node in self.tree.ext:
+        if not stable:
+            version = ".".join(self.macros[f"GSC_VERSION_{part}"] for part in ("MAJOR", "MINOR", "PATCH"))
+            self.api = {"version": version, **self.api}
+        for node in self.tree.ext[len(names):]:
             self.declaration(node)
         self.check()
 
@@ -194,12 +209,11 @@ class Header:
             items.append({"name": item.name, "value": int(CGenerator().visit(item.value), 0), "text": prose,
                           **self.enumerator_facts(item, own)})
         enum = {"text": text, "items": items}
-        if "type" in tags:
-            enum["type"], enum["prefix"] = tags["type"][0].split()
-        elif "flags_of" in tags:
-            enum["flags_of"], enum["prefix"] = tags["flags_of"][0].split()
-        else:
-            fail(node.coord.line, "an enumeration has @type{Name PREFIX_} or @flags_of{struct PREFIX_}")
+        kind = "extends" if self.stable else "flags_of" if "flags_of" in tags else "type"
+        if kind not in tags:
+            fail(node.coord.line, "an enumeration has @type{Name PREFIX_} or @flags_of{struct PREFIX_}, and that of an "
+                 "experiment @extends{Name PREFIX_}")
+        enum[kind], enum["prefix"] = tags[kind][0].split()
         for item in items:
             if not item["name"].startswith(enum["prefix"]) and item["value"] != 0:
                 fail(node.coord.line, f"{item['name']} does not start with {enum['prefix']}")
@@ -296,8 +310,13 @@ class Header:
         api = self.api
         handles = {struct["name"] for struct in api["structs"]}
         api["handles"] = [name for name in api["handles"] if name not in handles]
-        enums = {enum["type"] for enum in api["enums"] if "type" in enum}
-        constants = {item["name"] for enum in api["enums"] for item in enum["items"]}
+        all_enums = [*api["enums"], *(self.stable["enums"] if self.stable else [])]
+        enums = {enum["type"] for enum in all_enums if "type" in enum}
+        constants = {item["name"] for enum in all_enums for item in enum["items"]}
+        self.check_names()
+        for enum in api["enums"]:
+            if enum.get("extends", "DType") not in enums:
+                raise HeaderError(f"@extends names {enum['extends']}, which is no enumeration of gradscaler.h")
         for comment in self.comments.values():
             if not comment.used and comment.tags:
                 fail(comment.line, "the tags of this comment describe nothing")
@@ -310,13 +329,24 @@ class Header:
                     raise HeaderError(f"{where}: {field['default']} is no constant")
         for function in api["functions"]:
             for parameter in function["parameters"]:
-                if re.fullmatch(r"(?:const )?(gsc_(?!status$|stream$|\w+_fn$)\w+)", parameter["type"]):
+                if re.fullmatch(r"(?:const )?(gscx?_(?!status$|stream$|\w+_fn$)\w+)", parameter["type"]):
                     raise HeaderError(f"{function['name']}: {parameter['name']} is passed by value, which not every "
                                       "language can do")
                 if parameter.get("enum", "DType") not in enums:
                     raise HeaderError(f"{function['name']}: there is no enumeration {parameter['enum']}")
-        self.check_optimizers(constants)
+        if not self.stable:
+            self.check_optimizers(constants)
         self.check_initializers()
+
+    def check_names(self):
+        """Which header a name belongs to shows in it."""
+        names = [*self.api["handles"], *(item["name"] for key in ("callbacks", "structs", "functions")
+                                         for item in self.api[key])]
+        names += [item["name"] for enum in self.api["enums"] for item in enum["items"]]
+        names += [macro["name"] for macro in self.api["constants"]]
+        for name in names:
+            if not name.startswith((self.prefix, self.prefix.upper())):
+                raise HeaderError(f"{name} does not begin with {self.prefix} or {self.prefix.upper()}")
 
     def check_optimizers(self, constants):
         fields = {field["name"]: field for struct in self.api["structs"] if struct["name"] == "gsc_optimizer_options"
@@ -353,6 +383,23 @@ class Header:
                     raise HeaderError(f"{node.name} sets {field['name']} to {text}, but its @default is {wanted}")
 
 
-def read(text):
-    """The content of api.json."""
-    return Header(text).api
+def texts(folder):
+    """What `read` takes, from the folder of the headers."""
+    stable, *experiments = ((folder / name).read_text(encoding="utf-8") for name in ("gradscaler.h", *EXPERIMENTS))
+    return stable, dict(zip(EXPERIMENTS, experiments, strict=True))
+
+
+def read(stable, experiments=None):
+    """The content of api.json, from the text of gradscaler.h and {name: text} of the headers of experiments."""
+    api, experimental = read_one("gradscaler.h", stable), {}
+    for name, of_experiment in (experiments or {}).items():
+        for key, items in read_one(name, of_experiment, api).items():
+            experimental.setdefault(key, []).extend(items)
+    return {**api, "experimental": experimental}
+
+
+def read_one(name, text, stable=None):
+    try:
+        return Header(text, stable).api
+    except HeaderError as error:
+        raise HeaderError(f"{name}:{error.line}: {error}" if error.line else f"{name}: {error}") from None

@@ -37,7 +37,8 @@ typedef void *gsc_stream;
 /* Names. */
 %rename("%(strip:[GSC_])s", %$isenumitem) "";
 %rename("%(strip:[GSC_])s", %$isconstant) "";
-%rename("$ignore", regexmatch$name="^gsc_", %$isfunction, %$isglobal) "";
+%rename(DEVICE_VULKAN) GSCX_DEVICE_VULKAN;
+%rename("$ignore", regexmatch$name="^gscx?_", %$isfunction, %$isglobal) "";
 %rename(version) gsc_library_get_version;
 %rename(abi_version) gsc_library_get_abi_version;
 %rename(status_string) gsc_status_get_name;
@@ -94,17 +95,16 @@ GSC_CLASS(gsc_optimizer, Optimizer)
 %ignore gsc_context_options::log_user;
 %ignore gsc_context_options::device_pool;
 #if defined(SWIGCSHARP)
-%apply void *ADDRESS { const gsc_vulkan_device *vulkan };
-#else
-%ignore gsc_context_options::vulkan;
+%apply void *ADDRESS { const gscx_vulkan_device *vulkan };
 #endif
-%ignore gsc_vulkan_buffer;
-%ignore gsc_vulkan_device;
+%ignore gscx_vulkan_buffer;
+%ignore gscx_vulkan_device;
 %ignore GSC_API;
 %ignore GSC_TENSOR_INIT;
 %ignore GSC_CONTEXT_OPTIONS_INIT;
 %ignore GSC_SCALER_OPTIONS_INIT;
 %ignore GRADSCALER_GRADSCALER_H;
+%ignore GRADSCALER_VULKAN_H;
 %rename("$ignore", regexmatch$name="^struct_size$", %$isvariable) "";
 %rename("$ignore", regexmatch$name="^reserved$", %$isvariable) "";
 
@@ -165,6 +165,7 @@ GSC_SIZED_STRUCT(gsc_device_state)
 }
 
 %include "gradscaler/gradscaler.h"
+%include "gradscaler/vulkan.h"
 
 %inline %{
 /* Number of devices of a kind. */

@@ -15,11 +15,20 @@
 %enddef
 
 %extend gsc_context {
+#if defined(SWIGCSHARP)
+  /* `vulkan` is the caller's device; NULL: that of the options. */
+  gsc_context(const gsc_context_options *options, const gscx_vulkan_device *vulkan) {
+    gsc_context *self = NULL;
+    gsc_record(vulkan ? gscx_context_create_vulkan(options, vulkan, &self) : gsc_context_create(options, &self));
+    return self;
+  }
+#else
   gsc_context(const gsc_context_options *options) {
     gsc_context *self = NULL;
     gsc_record(gsc_context_create(options, &self));
     return self;
   }
+#endif
   ~gsc_context() { gsc_context_destroy($self); }
   GSC_VALUE(int32_t, device_type_(), gsc_context_get_device($self, &value, NULL))
   GSC_VALUE(int32_t, device_index_(), gsc_context_get_device($self, NULL, &value))

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "gradscaler/gradscaler.h"
+#include "gradscaler/vulkan.h"
 
 #if defined(_MSC_VER)
 #define GSC_SWIG_THREAD_LOCAL __declspec(thread)

@@ -41,7 +41,8 @@ gsc_device_info device_info(int32_t device_index) {
   return info;
 }
 
-OpenBackend open(std::pmr::memory_resource *memory, const gsc_context_options &options) {
+OpenBackend open(std::pmr::memory_resource *memory, const gsc_context_options &options,
+                 const gscx_vulkan_device * /*vulkan*/) {
   require_device(options.device_index, kOptions.field("device_index"));
   if ((options.flags & GSC_CONTEXT_USE_CURRENT) != 0) {
     refuse(kOptions.field("flags"), "has GSC_CONTEXT_USE_CURRENT, which is for CUDA devices");

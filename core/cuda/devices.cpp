@@ -53,7 +53,8 @@ int32_t device_of(const void *address) {
   return place.kind == Place::Kind::kDevice ? place.device : -1;
 }
 
-OpenBackend open(std::pmr::memory_resource *memory, const gsc_context_options &options) {
+OpenBackend open(std::pmr::memory_resource *memory, const gsc_context_options &options,
+                 const gscx_vulkan_device * /*vulkan*/) {
   require_device(options.device_index, kOptions.field("device_index"));
   const bool use_current = (options.flags & GSC_CONTEXT_USE_CURRENT) != 0;
   OpenBackend made = make_backend<CudaBackend>(memory, options.device_index, use_current, options.device_pool);

@@ -7,6 +7,7 @@
 
 #include "core/base/decimal.h"
 #include "core/base/error.h"
+#include "gradscaler/vulkan.h"
 
 namespace gsc {
 
@@ -26,8 +27,9 @@ constexpr BackendRow absent_row(int32_t device_type) {
       Names::kBuild,
       [] { return int32_t{0}; },
       [](int32_t) -> gsc_device_info { fail_without<Names>("device_type"); },
-      [](std::pmr::memory_resource *, const gsc_context_options &) -> OpenBackend {
-        fail_without<Names>(kOptions.field("device_type"));
+      [](std::pmr::memory_resource *, const gsc_context_options &, const gscx_vulkan_device *vulkan) -> OpenBackend {
+        if (vulkan == nullptr) fail_without<Names>(kOptions.field("device_type"));
+        fail(GSC_ERROR_UNAVAILABLE, "device", "cannot be opened: this library was built without %s", Names::kName);
       },
       nullptr,
   };
@@ -56,9 +58,9 @@ extern const BackendRow kBackendRow;  // core/vulkan/devices.cpp
 #else
 namespace {
 struct Names {
-  static constexpr char kConstant[] = "GSC_DEVICE_VULKAN", kName[] = "Vulkan", kBuild[] = "Vulkan: no";
+  static constexpr char kConstant[] = "GSCX_DEVICE_VULKAN", kName[] = "Vulkan", kBuild[] = "Vulkan: no";
 };
-constexpr BackendRow kBackendRow = absent_row<Names>(GSC_DEVICE_VULKAN);
+constexpr BackendRow kBackendRow = absent_row<Names>(GSCX_DEVICE_VULKAN);
 }  // namespace
 #endif
 }  // namespace vulkan

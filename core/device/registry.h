@@ -12,6 +12,8 @@
 #include "core/base/memory.h"
 #include "gradscaler/gradscaler.h"
 
+struct gscx_vulkan_device;
+
 namespace gsc {
 
 class Backend;
@@ -35,8 +37,10 @@ struct BackendRow {
   int32_t (*device_count)();
   /// Throws UNAVAILABLE if there is no such device.
   gsc_device_info (*device_info)(int32_t device_index);
-  /// Throws UNAVAILABLE, naming the field of the options, if there is no such device.
-  OpenBackend (*open)(std::pmr::memory_resource *memory, const gsc_context_options &options);
+  /// Throws UNAVAILABLE, naming the field of the options, if there is no such device. `vulkan` is the caller's device,
+  /// for Vulkan's row alone; NULL: the device that the options name.
+  OpenBackend (*open)(std::pmr::memory_resource *memory, const gsc_context_options &options,
+                      const gscx_vulkan_device *vulkan);
   /// The device whose memory an address is in, -1 if none of this kind. NULL: the backend cannot tell.
   int32_t (*device_of)(const void *address);
 };

@@ -30,19 +30,19 @@ void validate(const gsc_context_options &o) {
 
 }  // namespace
 
-Ref<Context> Context::create(const gsc_context_options &options) {
+Ref<Context> Context::create(const gsc_context_options &options, const gscx_vulkan_device *vulkan) {
   validate(options);
   Resource resource(options.allocate, options.release, options.allocator_user);
   void *memory = resource.allocate(sizeof(Context), alignof(Context));
   try {
-    return Ref<Context>::adopt(new (memory) Context(resource, options));
+    return Ref<Context>::adopt(new (memory) Context(resource, options, vulkan));
   } catch (...) {
     resource.deallocate(memory, sizeof(Context), alignof(Context));
     throw;
   }
 }
 
-Context::Context(const Resource &memory, const gsc_context_options &options)
+Context::Context(const Resource &memory, const gsc_context_options &options, const gscx_vulkan_device *vulkan)
     : Object(kTag),
       memory_(memory),
       row_(find_backend(options.device_type, kOptions.field("device_type"))),
@@ -50,10 +50,7 @@ Context::Context(const Resource &memory, const gsc_context_options &options)
       log_(options.log),
       log_user_(options.log_user),
       scratch_{Plan(&memory_), Plan(&memory_)} {
-  if (options.vulkan != nullptr && row_.device_type != GSC_DEVICE_VULKAN) {
-    refuse(kOptions.field("vulkan"), "is not NULL, but device_type is GSC_DEVICE_%s", row_.name);
-  }
-  const OpenBackend made = row_.open(&memory_, options);
+  const OpenBackend made = row_.open(&memory_, options, vulkan);
   backend_ = made.backend;
   backend_bytes_ = made.bytes;
   cpu_target_ = made.cpu_target;

@@ -22,8 +22,9 @@ class Context final : public Object {
  public:
   static constexpr Tag kTag = Tag::kContext;
 
-  /// `options` is complete and of this version's size.
-  static Ref<Context> create(const gsc_context_options &options);
+  /// `options` is complete and of this version's size. `vulkan`: the caller's device, if the options are for Vulkan;
+  /// NULL: the device that they name.
+  static Ref<Context> create(const gsc_context_options &options, const gscx_vulkan_device *vulkan = nullptr);
 
   std::pmr::memory_resource *memory() { return &memory_; }
   Backend &backend() { return *backend_; }
@@ -88,7 +89,7 @@ class Context final : public Object {
     const bool is_mine;
   };
 
-  Context(const Resource &memory, const gsc_context_options &options);
+  Context(const Resource &memory, const gsc_context_options &options, const gscx_vulkan_device *vulkan);
   ~Context() override;
   void destroy() noexcept override;
 

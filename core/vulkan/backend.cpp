@@ -106,8 +106,9 @@ class PlanOnDevice {
 
 }  // namespace
 
-VulkanBackend::VulkanBackend(std::pmr::memory_resource *memory, const gsc_context_options &options)
-    : memory_(memory), device_(options), recorder_(memory, device_) {}
+VulkanBackend::VulkanBackend(std::pmr::memory_resource *memory, const gsc_context_options &options,
+                             const gscx_vulkan_device *given)
+    : memory_(memory), device_(options, given), recorder_(memory, device_) {}
 
 void VulkanBackend::require_no_commands(gsc_stream stream, const char *what) const {
   if (stream == nullptr) return;

@@ -21,7 +21,7 @@ struct Mirror {
 
 class VulkanBackend final : public Backend {
  public:
-  VulkanBackend(std::pmr::memory_resource *memory, const gsc_context_options &options);
+  VulkanBackend(std::pmr::memory_resource *memory, const gsc_context_options &options, const gscx_vulkan_device *given);
   const char *device_name() const { return device_.name(); }
 
   void *allocate(int64_t bytes) override;

@@ -10,8 +10,6 @@
 namespace gsc::vulkan {
 namespace {
 
-constexpr Argument kVulkan = kOptions.field("vulkan");
-
 /// Features that the kernels need, from either way to ask for them: the structs of a version, or of an extension.
 struct Features {
   bool float64, int64, storage8, storage16, address;
@@ -157,7 +155,7 @@ Requirements::Requirements(const Functions &functions, VkPhysicalDevice device, 
   }
 }
 
-Device::Device(const gsc_context_options &options) {
+Device::Device(const gsc_context_options &options, const gscx_vulkan_device *given) {
   if ((options.flags & GSC_CONTEXT_USE_CURRENT) != 0) {
     refuse(kOptions.field("flags"), "has GSC_CONTEXT_USE_CURRENT, which is for CUDA devices");
   }
@@ -165,7 +163,7 @@ Device::Device(const gsc_context_options &options) {
     refuse(kOptions.field("device_pool"), "is not NULL, but it is for CUDA devices");
   }
   try {
-    options.vulkan != nullptr ? borrow(*options.vulkan) : open(options.device_index);
+    given != nullptr ? borrow(*given) : open(options.device_index);
     functions_.GetPhysicalDeviceMemoryProperties(physical_, &memory_);
   } catch (...) {
     close();
@@ -190,20 +188,25 @@ void Device::require(const Argument &what, const void *enabled) {
   fail(GSC_ERROR_UNAVAILABLE, what, "is for the Vulkan device \"%.100s\", which %s", name(), requirements.missing());
 }
 
-void Device::borrow(const gsc_vulkan_device &given) {
-  const std::pair<const void *, const char *> handles[] = {{given.instance, "instance"},
-                                                           {given.physical_device, "physical_device"},
-                                                           {given.device, "device"},
-                                                           {given.queue, "queue"},
-                                                           {given.get_instance_proc_addr, "get_instance_proc_addr"}};
+void Device::borrow(const gscx_vulkan_device &given) {
+  const struct {
+    const void *handle;
+    Literal field;
+  } handles[] = {{given.instance, "instance"},
+                 {given.physical_device, "physical_device"},
+                 {given.device, "device"},
+                 {given.queue, "queue"},
+                 {given.get_instance_proc_addr, "get_instance_proc_addr"}};
   for (const auto &[handle, field] : handles) {
-    if (handle == nullptr) refuse(kVulkan, "has the field %s, which is NULL", field);
+    if (handle == nullptr) refuse(kDevice.field(field), "is NULL");
   }
   if ((given.lock == nullptr) != (given.unlock == nullptr)) {
-    refuse(kVulkan, "has one of lock and unlock; give both, or neither");
+    refuse(kDevice.field(given.lock == nullptr ? Literal("lock") : Literal("unlock")),
+           "is NULL; give both lock and unlock, or neither");
   }
   if ((given.allocate == nullptr) != (given.release == nullptr)) {
-    refuse(kVulkan, "has one of allocate and release; give both, or neither");
+    refuse(kDevice.field(given.allocate == nullptr ? Literal("allocate") : Literal("release")),
+           "is NULL; give both allocate and release, or neither");
   }
   given_ = given;
   functions_.GetInstanceProcAddr = reinterpret_cast<PFN_vkGetInstanceProcAddr>(given.get_instance_proc_addr);
@@ -212,9 +215,10 @@ void Device::borrow(const gsc_vulkan_device &given) {
   find_families();
   family_ = given.queue_family;
   if (std::ranges::find(compute_families(), family_) == compute_families().end()) {
-    refuse(kVulkan, "has queue_family %u, which is not a family of the device with VK_QUEUE_COMPUTE_BIT", family_);
+    refuse(kDevice.field("queue_family"), "is %u, which is not a family of the device with VK_QUEUE_COMPUTE_BIT",
+           family_);
   }
-  require(kVulkan, given.enabled_features);
+  require(kDevice, given.enabled_features);
   device_ = static_cast<VkDevice>(given.device);
   functions_.find_device(device_);
   queue_ = static_cast<VkQueue>(given.queue);

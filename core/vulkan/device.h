@@ -5,8 +5,12 @@
 #include <span>
 
 #include "core/vulkan/functions.h"
+#include "gradscaler/vulkan.h"
 
 namespace gsc::vulkan {
+
+/// The argument that has the caller's handles.
+inline constexpr Argument kDevice = "device";
 
 /// A VkInstance of the library's own, for looking at devices and for opening one.
 class Instance {
@@ -53,7 +57,8 @@ class Requirements {
 
 class Device {
  public:
-  explicit Device(const gsc_context_options &options);
+  /// `given`: the caller's; NULL: the library opens that of the options.
+  Device(const gsc_context_options &options, const gscx_vulkan_device *given);
   Device(const Device &) = delete;
   Device &operator=(const Device &) = delete;
   ~Device();
@@ -67,12 +72,12 @@ class Device {
   const char *name() const { return properties_.deviceName; }
   const VkPhysicalDeviceMemoryProperties &memory() const { return memory_; }
   /// The caller's; all NULL if the library opened the device.
-  const gsc_vulkan_device &given() const { return given_; }
+  const gscx_vulkan_device &given() const { return given_; }
   /// Under the caller's lock.
   VkResult submit(const VkSubmitInfo &info, VkFence fence);
 
  private:
-  void borrow(const gsc_vulkan_device &given);
+  void borrow(const gscx_vulkan_device &given);
   void open(int32_t index);
   void close() noexcept;
   void find_families();
@@ -90,7 +95,7 @@ class Device {
   uint32_t families_[kMostFamilies];
   std::size_t family_count_ = 0;
   FloatControls float_controls_{};
-  gsc_vulkan_device given_{};
+  gscx_vulkan_device given_{};
   VkPhysicalDeviceProperties properties_{};
   VkPhysicalDeviceMemoryProperties memory_{};
 };

@@ -30,7 +30,7 @@ gsc_device_info device_info(int32_t device_index) {
   functions.GetPhysicalDeviceMemoryProperties(device, &memory);
   gsc_device_info info{};
   info.struct_size = sizeof info;
-  info.device_type = GSC_DEVICE_VULKAN;
+  info.device_type = GSCX_DEVICE_VULKAN;
   info.device_index = device_index;
   info.level = static_cast<int32_t>(10 * VK_API_VERSION_MAJOR(properties.apiVersion) +
                                     VK_API_VERSION_MINOR(properties.apiVersion));
@@ -42,8 +42,9 @@ gsc_device_info device_info(int32_t device_index) {
   return info;
 }
 
-OpenBackend open(std::pmr::memory_resource *memory, const gsc_context_options &options) {
-  OpenBackend made = make_backend<VulkanBackend>(memory, options);
+OpenBackend open(std::pmr::memory_resource *memory, const gsc_context_options &options,
+                 const gscx_vulkan_device *vulkan) {
+  OpenBackend made = make_backend<VulkanBackend>(memory, options, vulkan);
   std::snprintf(made.description, sizeof made.description, "Vulkan context on \"%.36s\"",
                 static_cast<VulkanBackend *>(made.backend)->device_name());
   return made;
@@ -54,7 +55,7 @@ OpenBackend open(std::pmr::memory_resource *memory, const gsc_context_options &o
 extern const BackendRow kBackendRow;
 // An address of a device cannot be told from others.
 const BackendRow kBackendRow = {
-    GSC_DEVICE_VULKAN, "Vulkan", "Vulkan: SPIR-V 1.5", device_count, device_info, open, nullptr,
+    GSCX_DEVICE_VULKAN, "Vulkan", "Vulkan: SPIR-V 1.5", device_count, device_info, open, nullptr,
 };
 
 }  // namespace gsc::vulkan

@@ -57,17 +57,17 @@ Block Memory::make_block(int64_t bytes, bool for_host) {
 }
 
 void Memory::ask_caller(Block &block, const VkBufferCreateInfo &info, bool for_host, const char *what) {
-  const gsc_vulkan_device &given = device_.given();
-  const Argument allocate = kOptions.field("vulkan.allocate");
-  gsc_vulkan_buffer made{};
+  const gscx_vulkan_device &given = device_.given();
+  const Argument allocate = kDevice.field("allocate");
+  gscx_vulkan_buffer made{};
   int32_t result = VK_SUCCESS;
   const CallbackEnd end =
       call_back([&] { result = given.allocate(given.allocator_user, &info, for_host ? 1 : 0, &made); });
   if (end == CallbackEnd::kOutOfMemory) {
-    fail(GSC_ERROR_OUT_OF_MEMORY, kNoArgument, "%s failed: options.vulkan.allocate threw std::bad_alloc", what);
+    fail(GSC_ERROR_OUT_OF_MEMORY, kNoArgument, "%s failed: device.allocate threw std::bad_alloc", what);
   }
   if (end == CallbackEnd::kThrew) fail(GSC_ERROR_CALLBACK, allocate, "threw an exception");
-  check(static_cast<VkResult>(result), what, "options.vulkan.allocate");
+  check(static_cast<VkResult>(result), what, "device.allocate");
   block.buffer = static_cast<VkBuffer>(made.buffer);
   block.address = made.address;
   block.mapped = made.mapped;
@@ -123,9 +123,9 @@ Block Memory::make_mapped(int64_t bytes) { return make_block(bytes, true); }
 
 void Memory::free_block(Block &block) noexcept {
   held_.fetch_sub(block.held, std::memory_order_relaxed);
-  const gsc_vulkan_device &given = device_.given();
+  const gscx_vulkan_device &given = device_.given();
   if (given.allocate != nullptr) {
-    const gsc_vulkan_buffer made{block.buffer, block.address, block.mapped, block.allocation};
+    const gscx_vulkan_buffer made{block.buffer, block.address, block.mapped, block.allocation};
     if (block.buffer != nullptr) call_back([&] { given.release(given.allocator_user, &made); });
     block = {};
     return;

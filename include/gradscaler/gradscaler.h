@@ -14,7 +14,7 @@
  * device. The scale, the decision to skip and the counters stay in device memory until you ask for them.
  *
  * Four objects do the work:
- *   gsc_context      a device: the CPU, or a GPU through CUDA or Vulkan
+ *   gsc_context      a device: the CPU, or a GPU through CUDA
  *   gsc_tensor_list  your buffers, validated once and used in every step
  *   gsc_optimizer    AdamW, SGD or another kind, over a list of parameters and a list of gradients
  *   gsc_scaler       the scale, its policy, counters and history
@@ -74,8 +74,7 @@
  *   - Memory. "Device memory" is memory of the context's device: plain host memory on the CPU. A "device scalar" is a
  *     single number in device memory, passed by its address.
  *   - Streams. `stream` is the CUDA stream (cudaStream_t or CUstream) on which the work is enqueued. NULL is the default
- *     stream. For Vulkan it is a command buffer: see gsc_vulkan_device. The CPU ignores it: the work is done when the
- *     call returns.
+ *     stream. The CPU ignores it: the work is done when the call returns.
  *   - Order. Calls that use the same scaler, list or optimizer run on the device in the order in which you make them,
  *     even on different streams. A call on an optimizer uses all its lists. The library does not order your kernels on other streams: use an event. A graph
  *     capture keeps this order among its calls only. You order the graph with the work outside it.
@@ -99,6 +98,8 @@
  *     struct, also of one that a call fills in. The _options_init functions do it for you. Set reserved fields to 0. The
  *     program may be older or newer than the library: a field that the program does not know has its default, one that
  *     the library does not know must be 0, or the call fails with UNSUPPORTED. In results it becomes 0.
+ *   - Experiments. A backend without a promise of stability, in a header of its own, says there what differs:
+ *     <gradscaler/vulkan.h>.
  *   - Tags. @default, @range, @enum, @nullable and their like state facts, from which the bindings are generated. An array
  *     and its length are @count{array length}; a device scalar is @device{name}.
  *
@@ -777,8 +778,7 @@ GSC_API gsc_status gsc_scaler_get_report_sync(gsc_scaler *scaler, const gsc_tens
                                               gsc_stream stream);
 /**
  * The same without waiting: enqueues a copy into `out_report`, which is valid once the stream has passed this point.
- * `out_report` is pinned host memory; on the CPU, any memory; on Vulkan, the VkDeviceAddress of sizeof(gsc_report) bytes,
- * in which no struct_size is read. Never returns SCALE_FLOOR.
+ * `out_report` is pinned host memory; on the CPU, any memory. Never returns SCALE_FLOOR.
  * @nullable{grads} @device{out_report}
  */
 GSC_API gsc_status gsc_scaler_read_report_async(gsc_scaler *scaler, const gsc_tensor_list *grads,
@@ -1325,8 +1325,7 @@ GSC_API gsc_status gsc_scaler_set_scale(gsc_scaler *scaler, float scale, gsc_str
  * The host does not wait in these calls. Only a list's first call with the scaler allocates. Calls without a list, and
  * the reports of any list, take a stream of the scaler's device. A graph captured over several devices must contain
  * whole iterations, and must begin by making the other streams wait for the first. As on one device, each list is
- * skipped and clipped separately. All contexts must be of one kind, CPU or CUDA. On Vulkan all lists of a
- * scaler are in its context.
+ * skipped and clipped separately. All contexts must be of one kind, CPU or CUDA.
  * ------------------------------------------------------------------------------------------------------------ */
 
 /**
@@ -1369,14 +1368,11 @@ enum {
   /** The host's processors. */
   GSC_DEVICE_CPU = 0,
   /** An NVIDIA GPU. */
-  GSC_DEVICE_CUDA = 1,
-  /** A GPU of any maker, through Vulkan: see gsc_vulkan_device. */
-  GSC_DEVICE_VULKAN = 2
+  GSC_DEVICE_CUDA = 1
 };
 
 /**
- * Number of devices of a kind: 1 for the CPU; for CUDA and Vulkan, 0 with GSC_OK without a driver or if built without
- * it.
+ * Number of devices of a kind: 1 for the CPU; for CUDA, 0 with GSC_OK without a driver or if built without it.
  * @enum{device_type DeviceType}
  */
 GSC_API gsc_status gsc_device_get_count(int32_t device_type, int32_t *out_count);
@@ -1387,9 +1383,9 @@ typedef struct gsc_device_info {
   /** @enum{DeviceType} */
   int32_t device_type;
   int32_t device_index;
-  /** CPU: threads this process may run on. CUDA: number of multiprocessors. Vulkan: 0, it does not tell. */
+  /** CPU: threads this process may run on. CUDA: number of multiprocessors. */
   int32_t units;
-  /** CPU: GSC_CPU_*, the best usable one. CUDA: 10 * major + minor compute capability. Vulkan: 10 * major + minor. */
+  /** CPU: GSC_CPU_*, the best usable one. CUDA: 10 * major + minor compute capability. */
   int32_t level;
   int32_t reserved;
   /** Memory of the device in bytes; 0 if unknown. */
@@ -1454,73 +1450,6 @@ enum {
   GSC_CONTEXT_USE_CURRENT = 1
 };
 
-/** Locks or unlocks something of yours. Exceptions are dropped. */
-typedef void (*gsc_lock_fn)(void *user);
-
-/** A buffer of yours that a context uses. */
-typedef struct gsc_vulkan_buffer {
-  /** VkBuffer, bound to memory. */
-  void *buffer;
-  /** VkDeviceAddress of its first byte. */
-  uint64_t address;
-  /** Its first byte as the host sees it, in coherent memory; NULL if it was not asked for. */
-  void *mapped;
-  /** Yours, such as a VmaAllocation. */
-  void *allocation;
-} gsc_vulkan_buffer;
-
-/**
- * Creates a buffer by `create_info`, a const VkBufferCreateInfo *, in memory allocated with
- * VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT: device-local, or coherent and mapped if `mapped` is not 0. Fills all of
- * *out_buffer, whose address is aligned to 16 bytes or more, and returns VK_SUCCESS. Another VkResult makes the call
- * fail. So do exceptions: std::bad_alloc with OUT_OF_MEMORY, others with GSC_ERROR_CALLBACK. *out_buffer is then not
- * read. If memory is out, the library releases what it holds and no object needs, and calls again. Runs on any thread
- * that calls the library, and must not use the context.
- */
-typedef int32_t (*gsc_vulkan_allocate_fn)(void *user, const void *create_info, int32_t mapped,
-                                          gsc_vulkan_buffer *out_buffer);
-/**
- * Destroys a buffer of gsc_vulkan_allocate_fn and frees its memory. What the library submitted no longer uses it. Runs
- * on any thread that calls the library or destroys an object, and must not use the context. Exceptions are dropped.
- */
-typedef void (*gsc_vulkan_release_fn)(void *user, const gsc_vulkan_buffer *buffer);
-
-/**
- * Your Vulkan device, for gsc_context_options.vulkan: handles of vulkan.h, which this header does not include. All must
- * outlive the context and its objects. docs/reference/vulkan.md has the features it must be created with.
- *
- * On such a context tensors are VkDeviceAddress (cast to a pointer), and a stream is a VkCommandBuffer in the recording
- * state, outside of a render pass, of a family with compute. Calls record their work, and never submit, wait or allocate
- * once their kernels have been compiled, at their first use. A command buffer may be submitted many times, but the work of
- * one context must run in one order: you order it as you order your own dispatches. Stream NULL, also of functions whose
- * name ends in _sync: the library records and submits to `queue`.
- */
-typedef struct gsc_vulkan_device {
-  uint32_t struct_size;
-  /** Of `queue`; it has compute. */
-  uint32_t queue_family;
-  /** VkInstance, of version 1.2 at least. */
-  void *instance;
-  /** VkPhysicalDevice. */
-  void *physical_device;
-  /** VkDevice. */
-  void *device;
-  /** VkQueue. */
-  void *queue;
-  /** PFN_vkGetInstanceProcAddr. The library calls no other loader. */
-  void *get_instance_proc_addr;
-  /** The VkPhysicalDeviceFeatures2 chain that the device was created with; NULL: all features that it supports. */
-  const void *enabled_features;
-  /** Called around vkQueueSubmit. NULL, both: no one else uses `queue` during calls that submit. */
-  gsc_lock_fn lock;
-  gsc_lock_fn unlock;
-  void *lock_user;
-  /** Device memory for everything that the context keeps there. NULL, both: vkAllocateMemory, in blocks of 4 MiB. */
-  gsc_vulkan_allocate_fn allocate;
-  gsc_vulkan_release_fn release;
-  void *allocator_user;
-} gsc_vulkan_device;
-
 /** Options of a context. Start from GSC_CONTEXT_OPTIONS_INIT or gsc_context_options_init. */
 struct gsc_context_options {
   uint32_t struct_size;
@@ -1528,7 +1457,7 @@ struct gsc_context_options {
   uint32_t flags;
   /** @enum{DeviceType} @default{GSC_DEVICE_CPU} */
   int32_t device_type;
-  /** Number of the CUDA or Vulkan device; 0 for the CPU, and not read if `vulkan` is not NULL. @default{0} */
+  /** Number of the CUDA device; 0 for the CPU. @default{0} */
   int32_t device_index;
   /**
    * CPU threads per call, including the calling one. 0: one per processor of this process. 1: no pool.
@@ -1556,13 +1485,11 @@ struct gsc_context_options {
    * must outlive the context and its objects, and gets memory back in stream order, without a wait. NULL: cudaMalloc, and a pool of the library's for scratch.
    */
   void *device_pool;
-  /** Vulkan: your device, read before the call returns. NULL: the library opens device_index by the system's loader. */
-  const gsc_vulkan_device *vulkan;
 };
 
 /** The CPU with all its threads. Equals what gsc_context_options_init writes. */
 #define GSC_CONTEXT_OPTIONS_INIT \
-  { (uint32_t)sizeof(gsc_context_options), 0, GSC_DEVICE_CPU, 0, 0, GSC_CPU_BEST, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { (uint32_t)sizeof(gsc_context_options), 0, GSC_DEVICE_CPU, 0, 0, GSC_CPU_BEST, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** Writes the defaults. Same contract as gsc_optimizer_options_init. */
 GSC_API gsc_status gsc_context_options_init(gsc_context_options *options, uint32_t struct_size);
@@ -1580,8 +1507,7 @@ GSC_API gsc_status gsc_context_get_cpu(const gsc_context *context, int32_t *out_
 /**
  * Bytes that a context and its objects hold now, without threads, and on a CUDA device without scratch and what destroyed
  * objects have left to the next creation, which frees it. What one object holds is the difference that its creation
- * makes; on Vulkan, where objects share buffers of 4 MiB, device memory is that of all buffers that the context holds. On
- * the CPU all memory is host memory. Either output may be NULL.
+ * makes. On the CPU all memory is host memory. Either output may be NULL.
  * @nullable{out_host_bytes out_device_bytes}
  */
 GSC_API gsc_status gsc_context_get_memory(const gsc_context *context, int64_t *out_host_bytes,

@@ -6,7 +6,8 @@
   tests/abi/baseline.py --check  fail if anything recorded was removed or changed, or if an altered header passes
 
 The record has a line for each function and callback, with its types, and for each struct, with the types and names of
-its fields; tests/abi/layout.inc has offsets and constants. Before the first release there is no record.
+its fields; tests/abi/layout.inc has offsets and constants. Experiments, whose headers are not read, are in neither.
+Before the first release there is no record.
 """
 import pathlib
 import re

@@ -7,6 +7,7 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include <gradscaler/loader.h>
+#include <gradscaler/vulkan.h>
 #include <math.h>
 #include <pthread.h>
 #include <time.h>
@@ -130,6 +131,20 @@ static int is_loaded(const char *path) {
 #endif
 }
 
+/* The way to a function that is in no table. */
+static void find_experimental(const gsc_library *library) {
+  gsc_status (*create)(const gsc_context_options *, const gscx_vulkan_device *, gsc_context **);
+  gsc_context *context = NULL;
+#if defined(_WIN32)
+  *(FARPROC *)&create = GetProcAddress((HMODULE)library->handle, "gscx_context_create_vulkan");
+#else
+  *(void **)&create = dlsym(library->handle, "gscx_context_create_vulkan");
+#endif
+  CHECK(create != NULL);
+  CHECK(create(NULL, NULL, &context) == GSC_ERROR_INVALID_ARGUMENT && context == NULL);
+  CHECK(strstr(library->api->error_get_message(), "device is NULL") != NULL);
+}
+
 static void open_use_close(const char *path) {
   gsc_library library;
   char message[1024];
@@ -147,6 +162,7 @@ static void open_use_close(const char *path) {
   CHECK(pthread_create(&thread, NULL, linger, &other) == 0);
   pthread_barrier_wait(&other.used);
   train(library.api);
+  find_experimental(&library);
   gsc_library_close(&library);
   CHECK(library.handle == NULL && library.api == NULL);
   CHECK(!is_loaded(path));

@@ -2,22 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looks at the built shared library from outside.
 
-exports: its dynamic symbols are exactly the functions of capi/functions.txt and gsc_library_get_api, in ELF all of
-         version GSC_1; or, with --prefix, all start with that, except outside of ELF, where a name belongs to its
-         library, for functions of the C ABI.
+exports: its dynamic symbols are exactly the functions of bindings/api.json, in ELF those of gradscaler.h with the
+         version GSC_1 and those of experiments with GSCX; or, with --prefix, all start with that, except outside of
+         ELF, where a name belongs to its library, for functions of the C ABI.
 needed:  it needs only libc, libm, libpthread and libdl (and libstdc++ and libgcc_s when the build links those shared);
          on Windows kernel32 and the C runtime, on macOS libSystem. There its install name is relative to the folders
          that its user names, it names none itself, and for arm64 it is signed, without which it would not be loaded.
 floor:   it, or any other ELF file, asks for no symbol newer than those of glibc --glibc.
 """
 import argparse
+import json
 import re
 import subprocess
 import sys
 
 from library_file import format_of, macho_identity, read
 
-VERSION_NODE = "GSC_1"
+VERSION_NODES = ("GSC_1", "GSCX")
 
 
 def output_of(*command):
@@ -43,23 +44,24 @@ def exports_with_prefix(arguments):
 def exports(arguments):
     if arguments.prefix:
         return exports_with_prefix(arguments)
-    wanted = {"gsc_library_get_api"}
-    with open(arguments.functions) as file:
-        wanted |= {line.strip() for line in file if line.startswith("gsc_")}
-    right = ("T", VERSION_NODE)
+    with open(arguments.api, encoding="utf-8") as file:
+        api = json.load(file)
+    wanted = {function["name"]: ("T", node)
+              for node, declared in zip(VERSION_NODES, (api, api["experimental"]), strict=True)
+              for function in declared["functions"]}
     if format_of(arguments.library) == "elf":
         found = {}
         for kind, symbol in elf_symbols(arguments):
             name, _, version = symbol.partition("@@")
-            if name != VERSION_NODE or kind != "A":  # some nm list the version node itself
+            if name not in VERSION_NODES or kind != "A":  # some nm list the version nodes themselves
                 found[name] = (kind, version)
     else:
-        found = dict.fromkeys(read(arguments.library)[0], right)
+        found = {name: wanted.get(name) for name in read(arguments.library)[0]}
     print(f"{len(found)} exported symbols, {len(wanted)} functions")
-    return ([f"missing: {name}" for name in sorted(wanted - found.keys())]
-            + [f"not in the list: {name}" for name in sorted(found.keys() - wanted)]
-            + [f"{name}: kind and version are {found[name]}, not {right}" for name in sorted(wanted & found.keys())
-               if found[name] != right])
+    return ([f"missing: {name}" for name in sorted(wanted.keys() - found.keys())]
+            + [f"not in the list: {name}" for name in sorted(found.keys() - wanted.keys())]
+            + [f"{name}: kind and version are {found[name]}, not {right}" for name, right in sorted(wanted.items())
+               if found.get(name, right) != right])
 
 
 def macho_problems(library):
@@ -110,7 +112,7 @@ def floor(arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True)
-    parser.add_argument("--functions")
+    parser.add_argument("--api")
     parser.add_argument("--prefix")
     parser.add_argument("--nm", default="nm")
     parser.add_argument("--readelf", default="readelf")

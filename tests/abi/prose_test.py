@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prose in gradscaler.h is only prose: with every sentence of every comment replaced by "x.", all that scripts/gen-api
+"""Prose in the C headers is only prose: with every sentence of every comment replaced by "x.", all that scripts/gen-api
 writes is the same but for comments. And the reader refuses tags that are misspelled, misplaced or that contradict C.
 
   tests/abi/prose_test.py [root of the sources]
@@ -17,11 +17,11 @@ import api  # noqa: E402
 import generators  # noqa: E402
 import read_header  # noqa: E402
 
-HEADER = (ROOT / "include/gradscaler/gradscaler.h").read_text(encoding="utf-8")
+HEADER, EXPERIMENTS = read_header.texts(ROOT / "include/gradscaler")
 # Comments of the languages that are written: blocks, lines, and docstrings.
 COMMENTS = re.compile(r'/\*.*?\*/|//[^\n]*|(?<=\n) *#[^\n!]*|"""(?:(?!""").)*"""', re.S)
 
-# Edits of the header, and a part of the message that refuses each.
+# Edits of the headers, and a part of the message that refuses each.
 REFUSED = [
     ("@default{2000}", "@defualt{2000}", "@defualt is no tag"),
     ("@default{2000}", "@default{1999}", "sets growth_interval to 2000"),
@@ -34,6 +34,11 @@ REFUSED = [
     ("@options{lr 1e-4, beta1 0.9", "@options{lr 1e-4, beta 0.9", "beta is no option with a range"),
     ("centered, eps_root 0}", "centred, eps_root 0}", "there is no flag centred"),
     ("exp_avg: moment}", "exp_avg moment}", "cannot read the slot"),
+    ("GSC_DEVICE_CUDA = 1", "GSCX_DEVICE_CUDA = 1", "GSCX_DEVICE_CUDA does not"),
+    ("GSCX_DEVICE_VULKAN = 2", "GSC_VULKAN = 2", "GSC_VULKAN does not"),
+    ("gsc_status gscx_context_", "gsc_status gsc_context_", "does not begin with gscx_"),
+    ("@extends{DeviceType ", "@extends{Device ", "no enumeration"),
+    ("@extends{DeviceType ", "@type{DeviceType ", "that of an experiment @extends"),
 ]
 
 
@@ -61,8 +66,8 @@ def tags_of(data):
 
 def main():
     errors = []
-    data = read_header.read(HEADER)
-    other = read_header.read(without_prose(HEADER))
+    data = read_header.read(HEADER, EXPERIMENTS)
+    other = read_header.read(without_prose(HEADER), {name: without_prose(text) for name, text in EXPERIMENTS.items()})
     if tags_of(data) != tags_of(other):
         errors.append("the interface itself changes with the prose")
     texts = re.findall(r"'text': '([^']*)'", str(other))
@@ -76,11 +81,13 @@ def main():
         lines = [f"  {a}\n  {b}" for a, b in zip(before[path], after[path], strict=False) if a != b]
         errors.append(f"{path} changes with the prose:\n{lines[0] if lines else '  its length'}")
     for old, new, message in REFUSED:
-        if old not in HEADER:
-            errors.append(f"the header has no `{old}` any more")
+        stable, *experiments = (text.replace(old, new, 1) for text in (HEADER, *EXPERIMENTS.values()))
+        edited = dict(zip(EXPERIMENTS, experiments, strict=True))
+        if (stable, edited) == (HEADER, EXPERIMENTS):
+            errors.append(f"the headers have no `{old}` any more")
             continue
         try:
-            read_header.read(HEADER.replace(old, new, 1))
+            read_header.read(stable, edited)
             errors.append(f"`{new}` in place of `{old}` passes")
         except read_header.HeaderError as error:
             if message not in str(error):

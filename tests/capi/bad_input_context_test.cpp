@@ -2,6 +2,7 @@
 //
 // Bad input to contexts, device queries and option initialisers: the status, a message that names the argument, and
 // outputs left as they were. Run under AddressSanitizer it also proves that refused calls leak nothing.
+#include "gradscaler/vulkan.h"
 #include "tests/support/objects.h"
 
 namespace gsc_test {
@@ -54,13 +55,39 @@ TEST(BadInputContext, NullHandles) {
   gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
   options.device_pool = &bytes;
   EXPECT_INVALID(status_of_context(options), "options.device_pool", "CPU");
-  gsc_vulkan_device vulkan{};
-  options = GSC_CONTEXT_OPTIONS_INIT;
-  options.vulkan = &vulkan;
-  EXPECT_INVALID(status_of_context(options), "options.vulkan", "GSC_DEVICE_CPU");
   EXPECT_INVALID(gsc_context_set_log(nullptr, nullptr, nullptr), "context");
   EXPECT_INVALID(gsc_context_create(nullptr, nullptr), "out_context");
   gsc_context_destroy(nullptr);
+}
+
+/// Of the experiment, whose function every build has.
+TEST(BadInputContext, VulkanDevice) {
+  auto handles = with_size<gscx_vulkan_device>();
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  const auto status_with = [&](const gscx_vulkan_device *device) {
+    return status_of(gsc_context_destroy,
+                     [&](gsc_context **out) { return gscx_context_create_vulkan(&options, device, out); });
+  };
+  EXPECT_INVALID(gscx_context_create_vulkan(&options, &handles, nullptr), "out_context");
+  EXPECT_INVALID(status_with(nullptr), "device is NULL");
+  options.device_type = GSC_DEVICE_CUDA;
+  EXPECT_INVALID(status_with(&handles), "options.device_type is 1; it must be GSCX_DEVICE_VULKAN");
+  options.device_type = GSC_DEVICE_CPU;
+  options.struct_size = 0;
+  EXPECT_INVALID(status_with(&handles), "options.struct_size");
+  options.struct_size = sizeof options;
+  options.num_threads = -1;
+  EXPECT_INVALID(status_with(&handles), "options.num_threads");
+  options.num_threads = 0;
+  if (std::string(gsc_library_get_build_info()).find("Vulkan: no") != std::string::npos) {
+    EXPECT_GSC_ERROR(status_with(&handles), GSC_ERROR_UNAVAILABLE, "device", "built without Vulkan");
+    options.device_type = GSCX_DEVICE_VULKAN;
+    EXPECT_GSC_ERROR(status_of_context(options), GSC_ERROR_UNAVAILABLE, "options.device_type", "built without Vulkan");
+  } else {
+    EXPECT_INVALID(status_with(&handles), "device.instance is NULL");
+  }
+  handles.struct_size = 8;
+  EXPECT_INVALID(status_with(&handles), "device.struct_size is 8");
 }
 
 TEST(BadInputContext, DeviceQueries) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cfloat>
 
+#include "gradscaler/vulkan.h"
 #include "tests/support/kinds.h"
 #include "tests/support/objects.h"
 
@@ -65,7 +66,7 @@ TEST(OptionLimits, Context) {
   const std::vector<Limits<O>> table = {
       {GSC_FIELD(O, struct_size), {sizeof(O), 16}, {0, 1, 7, 8, 0xffffffffU}},
       {GSC_FIELD(O, flags), {0}, {1, 2, 0x80000000U}},
-      {GSC_FIELD(O, device_type), {GSC_DEVICE_CPU}, {-1, GSC_DEVICE_VULKAN + 1, 17}},
+      {GSC_FIELD(O, device_type), {GSC_DEVICE_CPU}, {-1, GSCX_DEVICE_VULKAN + 1, 17}},
       {GSC_FIELD(O, num_threads), {0, 1, 1024}, {-1, 1025}},
       {GSC_FIELD(O, cpu_target), {GSC_CPU_BEST, GSC_CPU_BASELINE}, {-1, GSC_CPU_NEON_BF16 + 1, 99}},
   };

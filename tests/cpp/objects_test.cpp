@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <gradscaler/gradscaler.hpp>
+#include <gradscaler/vulkan.hpp>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -37,6 +37,25 @@ TEST(Library, SaysWhatTheCHeaderSays) {
   const gsc_device_info info = device_get_info(DeviceType::cpu);
   EXPECT_EQ(info.device_type, GSC_DEVICE_CPU);
   EXPECT_GE(info.units, 1);
+}
+
+TEST(Experimental, VulkanDevice) {
+  int32_t count = -1;
+  EXPECT_EQ(gsc_device_get_count(GSCX_DEVICE_VULKAN, &count), GSC_OK);
+  EXPECT_EQ(device_get_count(experimental::device_vulkan), count);
+  gscx_vulkan_device handles{};
+  handles.struct_size = sizeof handles;
+  const auto fails_with = [&](const ContextOptions &options) {
+    try {
+      experimental::context_create_vulkan(handles, options);
+      return std::string();
+    } catch (const Error &error) {
+      EXPECT_STREQ(error.details().function, "gscx_context_create_vulkan");
+      return std::string(error.details().argument);
+    }
+  };
+  EXPECT_EQ(fails_with({}), "device");  // whose handles are NULL, or which this build cannot open
+  EXPECT_EQ(fails_with({.num_threads = -1}), "options");
 }
 
 TEST(Error, CarriesStatusAndMessage) {

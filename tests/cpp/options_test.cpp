@@ -40,7 +40,6 @@ TEST(ContextOptions, DefaultsAreTheLibrarys) {
 
 TEST(ContextOptions, EveryFieldArrives) {
   int users[4];
-  const gsc_vulkan_device vulkan{};
   const ContextOptions options = {.flags = 1,
                                   .device_type = DeviceType::cuda,
                                   .device_index = 2,
@@ -53,8 +52,7 @@ TEST(ContextOptions, EveryFieldArrives) {
                                   .allocator_user = &users[1],
                                   .log = log,
                                   .log_user = &users[2],
-                                  .device_pool = &users[3],
-                                  .vulkan = &vulkan};
+                                  .device_pool = &users[3]};
   const gsc_context_options expected = {sizeof(gsc_context_options),
                                         1,
                                         GSC_DEVICE_CUDA,
@@ -68,8 +66,7 @@ TEST(ContextOptions, EveryFieldArrives) {
                                         &users[1],
                                         log,
                                         &users[2],
-                                        &users[3],
-                                        &vulkan};
+                                        &users[3]};
   EXPECT_TRUE(same_bytes(options.to_c(), expected));
 }
 

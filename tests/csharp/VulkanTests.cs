@@ -27,11 +27,11 @@ namespace Gradscaler.Tests
         Refused<UnavailableException>("built without Vulkan", () => Context.Vulkan(device));
         return;
       }
-      Refused<InvalidArgumentException>("the field queue, which is NULL", () => Context.Vulkan(device));
+      Refused<InvalidArgumentException>("device.queue is NULL", () => Context.Vulkan(device));
       device.Queue = device.Lock = one;
-      Refused<InvalidArgumentException>("one of lock and unlock", () => Context.Vulkan(device));
+      Refused<InvalidArgumentException>("device.unlock is NULL", () => Context.Vulkan(device));
       device.Unlock = device.Release = one;
-      Refused<InvalidArgumentException>("one of allocate and release", () => Context.Vulkan(device));
+      Refused<InvalidArgumentException>("device.allocate is NULL", () => Context.Vulkan(device));
       device.Allocate = one;
       Refused<UnavailableException>("was not found: the Vulkan instance", () => Context.Vulkan(device));
       Assert.That(asked, Is.EqualTo(device.Instance));

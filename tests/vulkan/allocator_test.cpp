@@ -19,8 +19,8 @@ namespace {
 /// Buffers whose addresses have no more alignment than the device requires.
 class Allocator {
  public:
-  gsc_vulkan_device with(gsc_vulkan_device handles) {
-    handles.allocate = [](void *user, const void *info, int32_t mapped, gsc_vulkan_buffer *out) -> int32_t {
+  gscx_vulkan_device with(gscx_vulkan_device handles) {
+    handles.allocate = [](void *user, const void *info, int32_t mapped, gscx_vulkan_buffer *out) -> int32_t {
       Allocator &self = *static_cast<Allocator *>(user);
       const auto &create = *static_cast<const VkBufferCreateInfo *>(info);
       const auto size = static_cast<int64_t>(create.size);
@@ -34,7 +34,7 @@ class Allocator {
       self.spoil(*out);
       return VK_SUCCESS;
     };
-    handles.release = [](void *user, const gsc_vulkan_buffer *buffer) {
+    handles.release = [](void *user, const gscx_vulkan_buffer *buffer) {
       Allocator &self = *static_cast<Allocator *>(user);
       self.on_release();
       ASSERT_EQ(self.sizes.count(buffer->buffer), 1U) << "this buffer was not made";
@@ -48,11 +48,11 @@ class Allocator {
   }
   /// Called before each buffer is made, and with it.
   std::function<int32_t()> refuse = [] { return VK_SUCCESS; };
-  std::function<void(gsc_vulkan_buffer &)> spoil = [](gsc_vulkan_buffer &) {};
+  std::function<void(gscx_vulkan_buffer &)> spoil = [](gscx_vulkan_buffer &) {};
   std::function<void()> on_release = [] {};
-  std::function<gsc_vulkan_buffer(const VkBufferCreateInfo &, bool)> make =
+  std::function<gscx_vulkan_buffer(const VkBufferCreateInfo &, bool)> make =
       [](const VkBufferCreateInfo &info, bool mapped) { return vulkan_device()->make_buffer(info, mapped, true); };
-  std::function<void(const gsc_vulkan_buffer &)> destroy = [](const gsc_vulkan_buffer &buffer) {
+  std::function<void(const gscx_vulkan_buffer &)> destroy = [](const gscx_vulkan_buffer &buffer) {
     vulkan_device()->destroy(buffer);
   };
   int made = 0, live = 0;
@@ -60,8 +60,8 @@ class Allocator {
   std::map<void *, int64_t> sizes;
 };
 
-std::vector<char> after_steps(const gsc_vulkan_device &handles) {
-  const Context context = make_context(options_of(handles));
+std::vector<char> after_steps(const gscx_vulkan_device &handles) {
+  const Context context = make_context(handles);
   Random random(5);
   Twin p(GSC_FP32, 700000), g(GSC_FP16, 700000);
   for (Twin *twin : {&p, &g}) twin->fill(Values::kOrdinary, random);
@@ -91,17 +91,16 @@ TEST_F(Allocators, OfTheCallerHoldAllMemory) {
 }
 
 TEST_F(Allocators, OfTheCallerMustReturnABuffer) {
-  const std::pair<std::function<void(gsc_vulkan_buffer &)>, const char *> cases[] = {
-      {[](gsc_vulkan_buffer &b) { b.address = 0; }, "without an address"},
-      {[](gsc_vulkan_buffer &b) { b.address += 8; }, "is not aligned to 16 bytes"},
-      {[](gsc_vulkan_buffer &b) { b.mapped = nullptr; }, "without a mapped address"}};
+  const std::pair<std::function<void(gscx_vulkan_buffer &)>, const char *> cases[] = {
+      {[](gscx_vulkan_buffer &b) { b.address = 0; }, "without an address"},
+      {[](gscx_vulkan_buffer &b) { b.address += 8; }, "is not aligned to 16 bytes"},
+      {[](gscx_vulkan_buffer &b) { b.mapped = nullptr; }, "without a mapped address"}};
   for (const auto &[spoil, why] : cases) {
     Allocator allocator;
     allocator.spoil = spoil;
-    const gsc_vulkan_device handles = allocator.with(vulkan_device()->handles());
-    const gsc_context_options options = options_of(handles);
+    const gscx_vulkan_device handles = allocator.with(vulkan_device()->handles());
     gsc_context *made = nullptr;
-    EXPECT_GSC_ERROR(gsc_context_create(&options, &made), GSC_ERROR_CALLBACK, "options.vulkan.allocate", why);
+    EXPECT_GSC_ERROR(gscx_context_create_vulkan(nullptr, &handles, &made), GSC_ERROR_CALLBACK, "device.allocate", why);
     EXPECT_EQ(allocator.live, 0);
   }
 }
@@ -109,9 +108,9 @@ TEST_F(Allocators, OfTheCallerMustReturnABuffer) {
 /// An error of the call, which can be tried again.
 TEST_F(Allocators, OfTheCallerMayFail) {
   Allocator allocator;
-  const gsc_vulkan_device handles = allocator.with(vulkan_device()->handles());
+  const gscx_vulkan_device handles = allocator.with(vulkan_device()->handles());
   {
-    const Context context = make_context(options_of(handles));
+    const Context context = make_context(handles);
     Twin p(GSC_FP32, 3 << 20), g(GSC_FP32, 3 << 20);
     const List params = make_list(context, {p.device_tensor()}), grads = make_list(context, {g.device_tensor()});
     const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
@@ -123,12 +122,12 @@ TEST_F(Allocators, OfTheCallerMayFail) {
       return status;
     };
     allocator.refuse = []() -> int32_t { return VK_ERROR_OUT_OF_DEVICE_MEMORY; };
-    EXPECT_GSC_ERROR(create(), GSC_ERROR_OUT_OF_MEMORY, "options.vulkan.allocate", "VK_ERROR_OUT_OF_DEVICE_MEMORY");
+    EXPECT_GSC_ERROR(create(), GSC_ERROR_OUT_OF_MEMORY, "device.allocate", "VK_ERROR_OUT_OF_DEVICE_MEMORY");
     allocator.refuse = []() -> int32_t { throw std::bad_alloc(); };
     EXPECT_GSC_ERROR(create(), GSC_ERROR_OUT_OF_MEMORY, "there is no memory for the state \"exp_avg\": allocating ",
-                     "bytes failed: options.vulkan.allocate threw std::bad_alloc");
+                     "bytes failed: device.allocate threw std::bad_alloc");
     allocator.refuse = []() -> int32_t { throw std::runtime_error("none"); };
-    EXPECT_GSC_ERROR(create(), GSC_ERROR_CALLBACK, "options.vulkan.allocate", "threw an exception");
+    EXPECT_GSC_ERROR(create(), GSC_ERROR_CALLBACK, "device.allocate", "threw an exception");
     allocator.refuse = [] { return VK_SUCCESS; };
     EXPECT_GSC_OK(create());
   }
@@ -146,7 +145,7 @@ class Limited : public ::testing::TestWithParam<bool> {
     allocator_.on_release = [this] {
       EXPECT_TRUE(wrapped_.unfinished.empty()) << "a buffer is released, but work may use it";
     };
-    context_ = make_context(options_of(handles_));
+    context_ = make_context(handles_);
     at_first_ = held();
     EXPECT_EQ(reported(), held());
   }
@@ -180,7 +179,7 @@ class Limited : public ::testing::TestWithParam<bool> {
 
   Wrapped wrapped_;
   Allocator allocator_;
-  gsc_vulkan_device handles_{};
+  gscx_vulkan_device handles_{};
   Context context_;
   int64_t at_first_ = 0;
   std::optional<DeviceBytes> params_, grads_;
@@ -312,13 +311,13 @@ class Touching : public Allocators {
     allocator_.make = [this](const VkBufferCreateInfo &info, bool mapped) {
       if (static_cast<int64_t>(info.size) > kSlot || next_ == 0) ADD_FAILURE() << "the arena is full";
       --next_;
-      const gsc_vulkan_buffer made{vulkan_device()->alias(arena_, info, next_ * kSlot), arena_.address + next_ * kSlot,
-                                   mapped ? static_cast<char *>(arena_.mapped) + next_ * kSlot : nullptr, nullptr};
+      const gscx_vulkan_buffer made{vulkan_device()->alias(arena_, info, next_ * kSlot), arena_.address + next_ * kSlot,
+                                    mapped ? static_cast<char *>(arena_.mapped) + next_ * kSlot : nullptr, nullptr};
       return made;
     };
-    allocator_.destroy = [](const gsc_vulkan_buffer &buffer) { vulkan_device()->destroy(buffer); };
+    allocator_.destroy = [](const gscx_vulkan_buffer &buffer) { vulkan_device()->destroy(buffer); };
     handles_ = allocator_.with(vulkan_device()->handles());
-    context_ = make_context(options_of(handles_));
+    context_ = make_context(handles_);
   }
   void TearDown() override {
     if (IsSkipped()) return;
@@ -328,10 +327,10 @@ class Touching : public Allocators {
   }
   static constexpr int64_t kMiB = int64_t{1} << 20, kSlot = 4 * kMiB, kSlots = 8;
 
-  gsc_vulkan_buffer arena_{};
+  gscx_vulkan_buffer arena_{};
   int64_t next_ = kSlots;
   Allocator allocator_;
-  gsc_vulkan_device handles_{};
+  gscx_vulkan_device handles_{};
   Context context_;
 };
 

@@ -24,7 +24,7 @@ VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT
 
 /// A large buffer from which memory is cut until it is full. Once all of it is given back, cutting begins at its start.
 struct Arena {
-  gsc_vulkan_buffer made;
+  gscx_vulkan_buffer made;
   int64_t bytes, used = 0, live = 0;
   bool holds(const void *at) const {
     const auto a = reinterpret_cast<uint64_t>(at);
@@ -148,8 +148,8 @@ VulkanDevice::~VulkanDevice() {
   if (instance != nullptr) vkDestroyInstance(instance, nullptr);
 }
 
-gsc_vulkan_device VulkanDevice::handles() {
-  gsc_vulkan_device h{};
+gscx_vulkan_device VulkanDevice::handles() {
+  gscx_vulkan_device h{};
   h.struct_size = sizeof h;
   h.queue_family = family;
   h.instance = instance;
@@ -168,7 +168,7 @@ gsc_vulkan_device VulkanDevice::handles() {
   return h;
 }
 
-gsc_vulkan_buffer VulkanDevice::make_buffer(const VkBufferCreateInfo &info, bool is_mapped, bool is_shifted) {
+gscx_vulkan_buffer VulkanDevice::make_buffer(const VkBufferCreateInfo &info, bool is_mapped, bool is_shifted) {
   VkBuffer buffer = nullptr;
   VkDeviceMemory memory = nullptr;
   EXPECT_VK(vkCreateBuffer(device, &info, nullptr, &buffer));
@@ -195,12 +195,12 @@ gsc_vulkan_buffer VulkanDevice::make_buffer(const VkBufferCreateInfo &info, bool
   VkBufferDeviceAddressInfo address{};
   address.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO;
   address.buffer = buffer;
-  gsc_vulkan_buffer made{buffer, vkGetBufferDeviceAddress(device, &address), nullptr, memory};
+  gscx_vulkan_buffer made{buffer, vkGetBufferDeviceAddress(device, &address), nullptr, memory};
   if (is_mapped) EXPECT_VK(vkMapMemory(device, memory, offset, VK_WHOLE_SIZE, 0, &made.mapped));
   return made;
 }
 
-VkBuffer VulkanDevice::alias(const gsc_vulkan_buffer &whole, const VkBufferCreateInfo &info, int64_t offset) const {
+VkBuffer VulkanDevice::alias(const gscx_vulkan_buffer &whole, const VkBufferCreateInfo &info, int64_t offset) const {
   VkBuffer buffer = nullptr;
   EXPECT_VK(vkCreateBuffer(device, &info, nullptr, &buffer));
   EXPECT_VK(vkBindBufferMemory(device, buffer, static_cast<VkDeviceMemory>(whole.allocation),
@@ -208,7 +208,7 @@ VkBuffer VulkanDevice::alias(const gsc_vulkan_buffer &whole, const VkBufferCreat
   return buffer;
 }
 
-void VulkanDevice::destroy(const gsc_vulkan_buffer &buffer) const {
+void VulkanDevice::destroy(const gscx_vulkan_buffer &buffer) const {
   vkDestroyBuffer(device, static_cast<VkBuffer>(buffer.buffer), nullptr);
   vkFreeMemory(device, static_cast<VkDeviceMemory>(buffer.allocation), nullptr);
 }
@@ -295,17 +295,10 @@ DeviceContext device_context() {
   return context;
 }
 
-gsc_context_options options_of(const gsc_vulkan_device &handles) {
-  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.device_type = GSC_DEVICE_VULKAN;
-  options.vulkan = &handles;
-  return options;
-}
-
-gsc_context_options device_options() {
-  static gsc_vulkan_device handles;
-  handles = vulkan_device()->handles();
-  return options_of(handles);
+Context make_context(const gscx_vulkan_device &handles) {
+  gsc_context *context = nullptr;
+  EXPECT_GSC_OK(gscx_context_create_vulkan(nullptr, &handles, &context));
+  return Context(context);
 }
 
 }  // namespace gsc_test

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "gradscaler/vulkan.h"
 #include "tests/support/objects.h"
 
 namespace gsc_test {
@@ -22,13 +23,13 @@ struct VulkanDevice {
   VulkanDevice &operator=(const VulkanDevice &) = delete;
   ~VulkanDevice();
   /// What a context is opened with; the lock counts.
-  gsc_vulkan_device handles();
+  gscx_vulkan_device handles();
   /// A buffer with an address and separate memory. It begins at the second address that its alignment allows if
   /// `is_shifted`, and else at the first.
-  gsc_vulkan_buffer make_buffer(const VkBufferCreateInfo &info, bool is_mapped, bool is_shifted);
+  gscx_vulkan_buffer make_buffer(const VkBufferCreateInfo &info, bool is_mapped, bool is_shifted);
   /// A buffer in the memory of another, from this byte on.
-  VkBuffer alias(const gsc_vulkan_buffer &whole, const VkBufferCreateInfo &info, int64_t offset) const;
-  void destroy(const gsc_vulkan_buffer &buffer) const;
+  VkBuffer alias(const gscx_vulkan_buffer &whole, const VkBufferCreateInfo &info, int64_t offset) const;
+  void destroy(const gscx_vulkan_buffer &buffer) const;
   void submit(const std::vector<VkCommandBuffer> &commands);
   /// Until the queue has run all.
   void wait();
@@ -76,10 +77,8 @@ class DeviceBytes {
   char *data_ = nullptr;
 };
 
-/// `handles` must outlive them.
-gsc_context_options options_of(const gsc_vulkan_device &handles);
-gsc_context_options device_options();
-inline Context make_device_context() { return make_context(device_options()); }
+Context make_context(const gscx_vulkan_device &handles);
+inline Context make_device_context() { return make_context(vulkan_device()->handles()); }
 /// One for all tests: its kernels are compiled once.
 using DeviceContext = const Context &;
 DeviceContext device_context();

@@ -12,7 +12,7 @@ namespace {
 
 /// What the calls work on.
 struct World {
-  explicit World(const gsc_vulkan_device &handles) : context(make_context(options_of(handles))) {
+  explicit World(const gscx_vulkan_device &handles) : context(make_context(handles)) {
     Random random(3);
     for (Twin *twin : {&p, &g, &x}) twin->fill(Values::kOrdinary, random);
     params = make_list(context, {p.device_tensor()});
@@ -100,13 +100,12 @@ std::set<std::string> seen;
 TEST(Failing, ContextsLeaveNothingBehind) {
   SKIP_WITHOUT_DEVICE();
   Wrapped wrapped;
-  const gsc_vulkan_device handles = wrapped.handles();
+  const gscx_vulkan_device handles = wrapped.handles();
   for (int n = 1;; ++n) {
     SCOPED_TRACE(n);
     wrapped.fail_at(n);
     gsc_context *made = nullptr;
-    const gsc_context_options options = options_of(handles);
-    const gsc_status status = gsc_context_create(&options, &made);
+    const gsc_status status = gscx_context_create_vulkan(nullptr, &handles, &made);
     gsc_context_destroy(made);
     EXPECT_EQ(wrapped.live, 0);
     if (wrapped.failed().empty()) break;
@@ -118,7 +117,7 @@ TEST(Failing, ContextsLeaveNothingBehind) {
 TEST(Failing, CallsChangeNothingAndCanBeTriedAgain) {
   SKIP_WITHOUT_DEVICE();
   Wrapped wrapped;
-  const gsc_vulkan_device handles = wrapped.handles();
+  const gscx_vulkan_device handles = wrapped.handles();
   {
     World world(handles);
     for (const Call &call : calls()) {
@@ -158,7 +157,7 @@ TEST(Failing, CallsChangeNothingAndCanBeTriedAgain) {
 TEST(Failing, ALostDeviceIsAnErrorInEveryCall) {
   SKIP_WITHOUT_DEVICE();
   Wrapped wrapped;
-  const gsc_vulkan_device handles = wrapped.handles();
+  const gscx_vulkan_device handles = wrapped.handles();
   {
     World world(handles);
     wrapped.fail_at(1, true);

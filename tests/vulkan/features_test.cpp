@@ -13,13 +13,10 @@ namespace {
 class Features : public ::testing::Test {
  protected:
   void SetUp() override { SKIP_WITHOUT_DEVICE(); }
-  static gsc_status open(const gsc_vulkan_device &handles) {
-    const gsc_context_options options = options_of(handles);
-    gsc_context *made = nullptr;
-    const gsc_status status = gsc_context_create(&options, &made);
-    EXPECT_EQ(made != nullptr, status == GSC_OK);
-    gsc_context_destroy(made);
-    return status;
+  static gsc_status open(const gscx_vulkan_device &handles) { return open(nullptr, handles); }
+  static gsc_status open(const gsc_context_options *options, const gscx_vulkan_device &handles) {
+    return status_of(gsc_context_destroy,
+                     [&](gsc_context **out) { return gscx_context_create_vulkan(options, &handles, out); });
   }
 };
 
@@ -32,11 +29,11 @@ TEST_F(Features, ThoseThatWereNotEnabledAreNamed) {
                                                      {&device.v12.bufferDeviceAddress, "bufferDeviceAddress"}};
   for (const auto &[feature, name] : all) {
     *feature = VK_FALSE;
-    EXPECT_GSC_ERROR(open(device.handles()), GSC_ERROR_UNAVAILABLE, "options.vulkan", "was created without", name);
+    EXPECT_GSC_ERROR(open(device.handles()), GSC_ERROR_UNAVAILABLE, "device", "was created without", name);
     *feature = VK_TRUE;
   }
   EXPECT_GSC_OK(open(device.handles()));
-  gsc_vulkan_device handles = device.handles();
+  gscx_vulkan_device handles = device.handles();
   handles.enabled_features = nullptr;
   EXPECT_GSC_OK(open(handles));
 }
@@ -57,7 +54,7 @@ TEST_F(Features, ThoseThatTheDeviceLacksAreNamed) {
   for (const auto &[change, name] : all) {
     Wrapped wrapped;
     wrapped.say = change;
-    EXPECT_GSC_ERROR(open(wrapped.handles()), GSC_ERROR_UNAVAILABLE, "options.vulkan", name);
+    EXPECT_GSC_ERROR(open(wrapped.handles()), GSC_ERROR_UNAVAILABLE, "device", name);
   }
 }
 
@@ -73,56 +70,78 @@ TEST_F(Features, TheLeastThatIsNeededIsEnough) {
 }
 
 TEST_F(Features, HandlesAreChecked) {
-  const gsc_vulkan_device good = vulkan_device()->handles();
-  const std::pair<void * gsc_vulkan_device::*, const char *> fields[] = {
-      {&gsc_vulkan_device::instance, "instance"},
-      {&gsc_vulkan_device::physical_device, "physical_device"},
-      {&gsc_vulkan_device::device, "device"},
-      {&gsc_vulkan_device::queue, "queue"},
-      {&gsc_vulkan_device::get_instance_proc_addr, "get_instance_proc_addr"}};
+  const gscx_vulkan_device good = vulkan_device()->handles();
+  const std::pair<void * gscx_vulkan_device::*, const char *> fields[] = {
+      {&gscx_vulkan_device::instance, "instance"},
+      {&gscx_vulkan_device::physical_device, "physical_device"},
+      {&gscx_vulkan_device::device, "device"},
+      {&gscx_vulkan_device::queue, "queue"},
+      {&gscx_vulkan_device::get_instance_proc_addr, "get_instance_proc_addr"}};
   for (const auto &[field, name] : fields) {
-    gsc_vulkan_device bad = good;
+    gscx_vulkan_device bad = good;
     bad.*field = nullptr;
-    EXPECT_INVALID(open(bad), "options.vulkan", name);
+    EXPECT_INVALID(open(bad), text("device.", name, " is NULL").c_str());
   }
-  gsc_vulkan_device bad = good;
+  gscx_vulkan_device bad = good;
   bad.struct_size -= 4;
-  EXPECT_INVALID(open(bad), "options.vulkan.struct_size");
+  EXPECT_INVALID(open(bad), "device.struct_size");
   bad.struct_size -= 4;  // of a program that does not know the last field
   EXPECT_GSC_OK(open(bad));
   bad = good;
   bad.queue_family = 99;
-  EXPECT_INVALID(open(bad), "options.vulkan", "queue_family");
+  EXPECT_INVALID(open(bad), "device.queue_family is 99");
   bad = good;
   bad.unlock = nullptr;
-  EXPECT_INVALID(open(bad), "options.vulkan", "unlock");
+  EXPECT_INVALID(open(bad), "device.unlock is NULL");
+  std::swap(bad.lock, bad.unlock);
+  EXPECT_INVALID(open(bad), "device.lock is NULL");
   bad = good;
-  bad.release = [](void *, const gsc_vulkan_buffer *) {};
-  EXPECT_INVALID(open(bad), "options.vulkan", "allocate and release");
-  gsc_context_options options = device_options();
-  gsc_context *made = nullptr;
+  bad.release = [](void *, const gscx_vulkan_buffer *) {};
+  EXPECT_INVALID(open(bad), "device.allocate is NULL");
+  bad = good;
+  bad.allocate = [](void *, const void *, int32_t, gscx_vulkan_buffer *) -> int32_t { return VK_SUCCESS; };
+  EXPECT_INVALID(open(bad), "device.release is NULL");
+}
+
+TEST_F(Features, OptionsAreThoseOfAnyContext) {
+  const gscx_vulkan_device handles = vulkan_device()->handles();
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  EXPECT_GSC_OK(open(&options, handles));
+  options.device_type = GSCX_DEVICE_VULKAN;
+  EXPECT_GSC_OK(open(&options, handles));
   options.flags = GSC_CONTEXT_USE_CURRENT;
-  EXPECT_INVALID(gsc_context_create(&options, &made), "options.flags", "CUDA");
+  EXPECT_INVALID(open(&options, handles), "options.flags", "CUDA");
   options.flags = 0;
-  options.device_pool = &made;
-  EXPECT_INVALID(gsc_context_create(&options, &made), "options.device_pool", "CUDA");
-  options = GSC_CONTEXT_OPTIONS_INIT;
-  options.vulkan = &good;
-  EXPECT_INVALID(gsc_context_create(&options, &made), "options.vulkan", "CPU");
+  options.device_pool = &options;
+  EXPECT_INVALID(open(&options, handles), "options.device_pool", "CUDA");
+  HostMemory memory;
+  {
+    options = memory.options(GSCX_DEVICE_VULKAN);
+    options.device_index = 7;
+    gsc_context *made = nullptr;
+    ASSERT_GSC_OK(gscx_context_create_vulkan(&options, &handles, &made));
+    const Context context(made);
+    EXPECT_GT(memory.live, 0);
+    int32_t type = -1, index = -1;
+    EXPECT_GSC_OK(gsc_context_get_device(context, &type, &index));
+    EXPECT_EQ(type, GSCX_DEVICE_VULKAN);
+    EXPECT_EQ(index, 7);
+  }
+  EXPECT_EQ(memory.live, 0);
 }
 
 TEST_F(Features, TheLibraryOpensADeviceOfItsOwn) {
   int32_t count = 0;
-  ASSERT_GSC_OK(gsc_device_get_count(GSC_DEVICE_VULKAN, &count));
+  ASSERT_GSC_OK(gsc_device_get_count(GSCX_DEVICE_VULKAN, &count));
   ASSERT_GE(count, 1);
   auto info = with_size<gsc_device_info>();
-  ASSERT_GSC_OK(gsc_device_get_info(GSC_DEVICE_VULKAN, 0, &info));
-  EXPECT_EQ(info.device_type, GSC_DEVICE_VULKAN);
+  ASSERT_GSC_OK(gsc_device_get_info(GSCX_DEVICE_VULKAN, 0, &info));
+  EXPECT_EQ(info.device_type, GSCX_DEVICE_VULKAN);
   EXPECT_GE(info.level, 12);
   EXPECT_GT(info.memory_bytes, 0);
   EXPECT_STRNE(info.name, "");
   gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.device_type = GSC_DEVICE_VULKAN;
+  options.device_type = GSCX_DEVICE_VULKAN;
   {
     const Context context = make_context(options);
     const Scaler scaler = make_scaler(context, 1024.0F);

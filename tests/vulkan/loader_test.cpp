@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 
+#include "gradscaler/vulkan.h"
 #include "tests/support/objects.h"
 
 namespace gsc_test {
@@ -13,7 +14,7 @@ namespace {
 
 TEST(Loader, OfVersion12AtLeastIsUsed) {
   gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.device_type = GSC_DEVICE_VULKAN;
+  options.device_type = GSCX_DEVICE_VULKAN;
   gsc_context *made = nullptr;
   for (const uint32_t version : {VK_API_VERSION_1_0, VK_MAKE_API_VERSION(0, 1, 1, 999)}) {
     ::setenv("GSC_TEST_LOADER_VERSION", std::to_string(version).c_str(), 1);

@@ -134,8 +134,8 @@ PFN_vkVoidFunction get_device(VkDevice device, const char *name) {
 Wrapped::Wrapped() { current = this; }
 Wrapped::~Wrapped() { current = nullptr; }
 
-gsc_vulkan_device Wrapped::handles() const {
-  gsc_vulkan_device h = vulkan_device()->handles();
+gscx_vulkan_device Wrapped::handles() const {
+  gscx_vulkan_device h = vulkan_device()->handles();
   h.get_instance_proc_addr = reinterpret_cast<void *>(get_instance);
   h.enabled_features = nullptr;
   return h;

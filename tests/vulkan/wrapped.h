@@ -25,7 +25,7 @@ class Wrapped {
   Wrapped(const Wrapped &) = delete;
   Wrapped &operator=(const Wrapped &) = delete;
   ~Wrapped();
-  gsc_vulkan_device handles() const;
+  gscx_vulkan_device handles() const;
   /// From now on, the n-th call that can fail does, and all after it if `lost`, as a device that was lost. 0: none.
   void fail_at(int n, bool lost = false);
   /// The function that has failed, "" if none has.

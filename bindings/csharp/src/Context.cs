@@ -12,9 +12,9 @@ namespace Gradscaler
   {
     private NativeContext handle;
 
-    private Context(NativeContextOptions options)
+    private Context(NativeContextOptions options, IntPtr vulkan = default)
     {
-      handle = new NativeContext(options);
+      handle = new NativeContext(options, vulkan);
       Callbacks = new CallbackSlot();
       handle.Kept = Callbacks;
       handle.Uses.Count(NativeMemory.OfContext(Type == DeviceType.Cpu ? NumThreads : 1));
@@ -64,7 +64,8 @@ namespace Gradscaler
     /// <summary>
     /// Your Vulkan device; null: the library opens that of the index. Tensors are Tensor.At of a VkDeviceAddress. A
     /// stream is a VkCommandBuffer in the recording state, and zero for calls that block. Throws UnavailableException
-    /// if the device lacks a feature, which it names, or if the library has no Vulkan.
+    /// if the device lacks a feature, which it names, or if the library has no Vulkan. Experimental: what concerns
+    /// Vulkan may change in any release.
     /// </summary>
     public static unsafe Context Vulkan(VulkanDevice? device, int index = 0)
     {
@@ -74,8 +75,7 @@ namespace Gradscaler
       {
         options.DeviceType = (int)DeviceType.Vulkan;
         options.DeviceIndex = index;
-        options.Vulkan = device.HasValue ? (IntPtr)(&handles) : IntPtr.Zero;
-        return new Context(options);
+        return new Context(options, device.HasValue ? (IntPtr)(&handles) : IntPtr.Zero);
       }
     }
 

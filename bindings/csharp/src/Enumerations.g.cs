@@ -223,7 +223,7 @@ namespace Gradscaler
     Cpu = NativeCalls.DEVICE_CPU,
     /// <summary>An NVIDIA GPU.</summary>
     Cuda = NativeCalls.DEVICE_CUDA,
-    /// <summary>A GPU of any maker, through Vulkan: see gsc_vulkan_device.</summary>
+    /// <summary>A GPU of any maker, through Vulkan. Experimental: what concerns it may change in any release.</summary>
     Vulkan = NativeCalls.DEVICE_VULKAN,
   }
 

@@ -6,7 +6,8 @@ namespace Gradscaler
 {
   /// <summary>
   /// Handles of your Vulkan device for Context.Vulkan; those of Silk.NET are `Handle`. All must outlive the context and
-  /// its objects. docs/reference/vulkan.md has the features that the device must be created with.
+  /// its objects. gradscaler/vulkan.h has the features that the device must be created with. Experimental: this may
+  /// change in any release.
   /// </summary>
   [StructLayout(LayoutKind.Sequential)]
   public struct VulkanDevice
@@ -43,10 +44,10 @@ namespace Gradscaler
     /// <summary>Given to Lock and Unlock.</summary>
     public IntPtr LockUser;
 
-    /// <summary>A gsc_vulkan_allocate_fn, which makes the buffers of the context; zero: the library does.</summary>
+    /// <summary>A gscx_vulkan_allocate_fn, which makes the buffers of the context; zero: the library does.</summary>
     public IntPtr Allocate;
 
-    /// <summary>The gsc_vulkan_release_fn that belongs to it.</summary>
+    /// <summary>The gscx_vulkan_release_fn that belongs to it.</summary>
     public IntPtr Release;
 
     /// <summary>Given to Allocate and Release.</summary>

@@ -16,7 +16,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <gradscaler/gradscaler.hpp>
+#include <gradscaler/vulkan.hpp>
 #include <memory>
 #include <string>
 #include <vector>
@@ -159,7 +159,7 @@ void write_strip(const std::string &path, const std::vector<Array<float>> &image
 
 int run(uint32_t frames, uint32_t every, bool check) {
   Device device;
-  gsc_vulkan_device handles{};
+  gscx_vulkan_device handles{};
   handles.struct_size = sizeof handles;
   handles.instance = device.instance;
   handles.physical_device = device.physical;
@@ -168,7 +168,7 @@ int run(uint32_t frames, uint32_t every, bool check) {
   handles.queue_family = device.family;
   handles.get_instance_proc_addr = reinterpret_cast<void *>(vkGetInstanceProcAddr);
   handles.enabled_features = &device.features;
-  const gs::Context context({.device_type = gs::DeviceType::vulkan, .vulkan = &handles});
+  const gs::Context context = gs::experimental::context_create_vulkan(handles);
 
   const VkPipeline pixel = device.make_pipeline(pixel_spirv), gradient = device.make_pipeline(gradient_spirv);
   const Array<float> target = device.allocate<float>(size_t{kPixels} * kColors);

@@ -45,7 +45,6 @@ struct ContextOptions {
   gsc_log_fn log = nullptr;
   void *log_user = nullptr;
   void *device_pool = nullptr;
-  const gsc_vulkan_device *vulkan = nullptr;
 
   gsc_context_options to_c() const {
     gsc_context_options c{};
@@ -63,7 +62,6 @@ struct ContextOptions {
     c.log = log;
     c.log_user = log_user;
     c.device_pool = device_pool;
-    c.vulkan = vulkan;
     return c;
   }
 };

@@ -97,7 +97,7 @@ enum class Preset : int32_t {
 };
 
 /// Kinds of device.
-enum class DeviceType : int32_t { cpu = GSC_DEVICE_CPU, cuda = GSC_DEVICE_CUDA, vulkan = GSC_DEVICE_VULKAN };
+enum class DeviceType : int32_t { cpu = GSC_DEVICE_CPU, cuda = GSC_DEVICE_CUDA };
 
 /// Instruction sets of the CPU kernels, all of which give the same bits.
 enum class CpuTarget : int32_t {

@@ -213,8 +213,6 @@ pub const GSC_PRESET_COLOSSALAI: i32 = 13;
 pub const GSC_DEVICE_CPU: i32 = 0;
 /// An NVIDIA GPU.
 pub const GSC_DEVICE_CUDA: i32 = 1;
-/// A GPU of any maker, through Vulkan: see gsc_vulkan_device.
-pub const GSC_DEVICE_VULKAN: i32 = 2;
 /// The best that the processor and the build support.
 pub const GSC_CPU_BEST: i32 = 0;
 /// Plain C++ for the compiler's baseline (SSE2 on x86-64, NEON on AArch64).
@@ -262,20 +260,6 @@ pub type gsc_allocate_fn = unsafe extern "C" fn(user: *mut c_void, bytes: i64, a
 /// Frees what gsc_allocate_fn returned; bytes and alignment are those of the request. Exceptions
 /// are dropped.
 pub type gsc_release_fn = unsafe extern "C" fn(user: *mut c_void, memory: *mut c_void, bytes: i64, alignment: i64);
-/// Locks or unlocks something of yours. Exceptions are dropped.
-pub type gsc_lock_fn = unsafe extern "C" fn(user: *mut c_void);
-/// Creates a buffer by `create_info`, a const VkBufferCreateInfo \*, in memory allocated with
-/// VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT: device-local, or coherent and mapped if `mapped` is not
-/// 0. Fills all of \*out_buffer, whose address is aligned to 16 bytes or more, and returns
-/// VK_SUCCESS. Another VkResult makes the call fail. So do exceptions: std::bad_alloc with
-/// OUT_OF_MEMORY, others with GSC_ERROR_CALLBACK. \*out_buffer is then not read. If memory is out,
-/// the library releases what it holds and no object needs, and calls again. Runs on any thread that
-/// calls the library, and must not use the context.
-pub type gsc_vulkan_allocate_fn = unsafe extern "C" fn(user: *mut c_void, create_info: *const c_void, mapped: i32, out_buffer: *mut gsc_vulkan_buffer) -> i32;
-/// Destroys a buffer of gsc_vulkan_allocate_fn and frees its memory. What the library submitted no
-/// longer uses it. Runs on any thread that calls the library or destroys an object, and must not
-/// use the context. Exceptions are dropped.
-pub type gsc_vulkan_release_fn = unsafe extern "C" fn(user: *mut c_void, buffer: *const gsc_vulkan_buffer);
 structs! {
 /// The most recent failure on a thread, in fields. Two examples: `gsc_optimizer_create: state[1][7]
 /// has 64 elements, but params[7] has 128` has the function "gsc_optimizer_create", the argument
@@ -538,11 +522,9 @@ gsc_device_info {
     struct_size: u32,
     device_type: i32,
     device_index: i32,
-/// CPU: threads this process may run on. CUDA: number of multiprocessors. Vulkan: 0, it does not
-/// tell.
+/// CPU: threads this process may run on. CUDA: number of multiprocessors.
     units: i32,
-/// CPU: GSC_CPU_\*, the best usable one. CUDA: 10 \* major + minor compute capability. Vulkan: 10
-/// \* major + minor.
+/// CPU: GSC_CPU_\*, the best usable one. CUDA: 10 \* major + minor compute capability.
     level: i32,
     reserved: i32,
 /// Memory of the device in bytes; 0 if unknown.
@@ -550,60 +532,13 @@ gsc_device_info {
 /// Zero-terminated name.
     name: [c_char; 128],
 }
-/// A buffer of yours that a context uses.
-gsc_vulkan_buffer {
-/// VkBuffer, bound to memory.
-    buffer: *mut c_void,
-/// VkDeviceAddress of its first byte.
-    address: u64,
-/// Its first byte as the host sees it, in coherent memory; NULL if it was not asked for.
-    mapped: *mut c_void,
-/// Yours, such as a VmaAllocation.
-    allocation: *mut c_void,
-}
-/// Your Vulkan device, for gsc_context_options.vulkan: handles of vulkan.h, which this header does
-/// not include. All must outlive the context and its objects. docs/reference/vulkan.md has the
-/// features it must be created with.  On such a context tensors are VkDeviceAddress (cast to a
-/// pointer), and a stream is a VkCommandBuffer in the recording state, outside of a render pass, of
-/// a family with compute. Calls record their work, and never submit, wait or allocate once their
-/// kernels have been compiled, at their first use. A command buffer may be submitted many times,
-/// but the work of one context must run in one order: you order it as you order your own
-/// dispatches. Stream NULL, also of functions whose name ends in _sync: the library records and
-/// submits to `queue`.
-gsc_vulkan_device {
-    struct_size: u32,
-/// Of `queue`; it has compute.
-    queue_family: u32,
-/// VkInstance, of version 1.2 at least.
-    instance: *mut c_void,
-/// VkPhysicalDevice.
-    physical_device: *mut c_void,
-/// VkDevice.
-    device: *mut c_void,
-/// VkQueue.
-    queue: *mut c_void,
-/// PFN_vkGetInstanceProcAddr. The library calls no other loader.
-    get_instance_proc_addr: *mut c_void,
-/// The VkPhysicalDeviceFeatures2 chain that the device was created with; NULL: all features that it
-/// supports.
-    enabled_features: *const c_void,
-/// Called around vkQueueSubmit. NULL, both: no one else uses `queue` during calls that submit.
-    lock: Option<gsc_lock_fn>,
-    unlock: Option<gsc_lock_fn>,
-    lock_user: *mut c_void,
-/// Device memory for everything that the context keeps there. NULL, both: vkAllocateMemory, in
-/// blocks of 4 MiB.
-    allocate: Option<gsc_vulkan_allocate_fn>,
-    release: Option<gsc_vulkan_release_fn>,
-    allocator_user: *mut c_void,
-}
 /// Options of a context. Start from GSC_CONTEXT_OPTIONS_INIT or gsc_context_options_init.
 gsc_context_options {
     struct_size: u32,
 /// GSC_CONTEXT_\* bits.
     flags: u32,
     device_type: i32,
-/// Number of the CUDA or Vulkan device; 0 for the CPU, and not read if `vulkan` is not NULL.
+/// Number of the CUDA device; 0 for the CPU.
     device_index: i32,
 /// CPU threads per call, including the calling one. 0: one per processor of this process. 1: no
 /// pool.
@@ -626,9 +561,6 @@ gsc_context_options {
 /// records and scratch. It must outlive the context and its objects, and gets memory back in stream
 /// order, without a wait. NULL: cudaMalloc, and a pool of the library's for scratch.
     device_pool: *mut c_void,
-/// Vulkan: your device, read before the call returns. NULL: the library opens device_index by the
-/// system's loader.
-    vulkan: *const gsc_vulkan_device,
 }
 /// Statistics of one tensor.
 gsc_tensor_diagnosis {
@@ -744,8 +676,7 @@ functions! {
 /// GSC_FLOOR_ERROR; BAD_STATE if this scaler never checked grads.
     scaler_get_report_sync gsc_scaler_get_report_sync(scaler: *mut gsc_scaler, grads: *const gsc_tensor_list, out_report: *mut gsc_report, stream: gsc_stream) -> gsc_status;
 /// The same without waiting: enqueues a copy into `out_report`, which is valid once the stream has
-/// passed this point. `out_report` is pinned host memory; on the CPU, any memory; on Vulkan, the
-/// VkDeviceAddress of sizeof(gsc_report) bytes, in which no struct_size is read. Never returns
+/// passed this point. `out_report` is pinned host memory; on the CPU, any memory. Never returns
 /// SCALE_FLOOR.
     scaler_read_report_async gsc_scaler_read_report_async(scaler: *mut gsc_scaler, grads: *const gsc_tensor_list, out_report: *mut gsc_report, stream: gsc_stream) -> gsc_status;
 /// Waits for the stream and copies the newest entries, at most `capacity`, oldest first. Writes
@@ -881,8 +812,8 @@ functions! {
 /// the CPU. On a CUDA device, where the host does not read them, they count as an overflow. Errors:
 /// INVALID_ARGUMENT; BAD_STATE if a list has been used since the last update.
     scaler_set_reducer gsc_scaler_set_reducer(scaler: *mut gsc_scaler, reducer: *const gsc_reducer) -> gsc_status;
-/// Number of devices of a kind: 1 for the CPU; for CUDA and Vulkan, 0 with GSC_OK without a driver
-/// or if built without it.
+/// Number of devices of a kind: 1 for the CPU; for CUDA, 0 with GSC_OK without a driver or if built
+/// without it.
     device_get_count gsc_device_get_count(device_type: i32, out_count: *mut i32) -> gsc_status;
 /// Describes a device. Errors: UNAVAILABLE if there is no such device.
     device_get_info gsc_device_get_info(device_type: i32, device_index: i32, out_info: *mut gsc_device_info) -> gsc_status;
@@ -1019,8 +950,7 @@ functions! {
     scaler_step_slice gsc_scaler_step_slice(scaler: *mut gsc_scaler, optimizer: *mut gsc_optimizer, max_bytes: i64, out_left: *mut i64, stream: gsc_stream) -> gsc_status;
 /// Bytes that a context and its objects hold now, without threads, and on a CUDA device without
 /// scratch and what destroyed objects have left to the next creation, which frees it. What one
-/// object holds is the difference that its creation makes; on Vulkan, where objects share buffers
-/// of 4 MiB, device memory is that of all buffers that the context holds. On the CPU all memory is
-/// host memory. Either output may be NULL.
+/// object holds is the difference that its creation makes. On the CPU all memory is host memory.
+/// Either output may be NULL.
     context_get_memory gsc_context_get_memory(context: *const gsc_context, out_host_bytes: *mut i64, out_device_bytes: *mut i64) -> gsc_status;
 }

@@ -8,7 +8,7 @@ use std::os::raw::c_char;
 
 /// Result of every function that can fail: one of the `GSC_OK` and `GSC_ERROR_*`.
 pub type gsc_status = i32;
-/// cudaStream_t, CUstream or VkCommandBuffer as a plain pointer; NULL is the default stream. Ignored on the CPU.
+/// cudaStream_t or CUstream as a plain pointer; NULL is the default stream. Ignored on the CPU.
 pub type gsc_stream = *mut c_void;
 
 /// A type whose contents are the library's.
@@ -59,6 +59,47 @@ macro_rules! functions {
 }
 
 include!("bindings.rs");
+
+/// Declarations of <gradscaler/vulkan.h>, any of which may change or go in any release. Their functions are in no table.
+pub mod experimental {
+    use super::*;
+
+    /// From a name, a name in C and a signature: what a library may have of the functions.
+    macro_rules! experiments {
+        ($($(#[$doc:meta])* $field:ident $name:ident($($parameter:ident: $kind:ty),*) -> $result:ty;)*) => {
+            /// The experimental functions of a library; `None` for one that it lacks.
+            #[derive(Clone, Copy, Debug)]
+            pub struct Functions {
+                $($(#[$doc])* pub $field: Option<unsafe extern "C" fn($($parameter: $kind),*) -> $result>,)*
+            }
+
+            impl Functions {
+                /// Those of the library that a table is from.
+                pub fn of(api: &'static gsc_api) -> Self {
+                    #[cfg(feature = "link")]
+                    if load::is_linked(api) {
+                        return Functions { $($field: Some(linked::$name),)* };
+                    }
+                    // The types are those of the header that this crate belongs to.
+                    Functions {
+                        $($field: load::find(api, concat!(stringify!($name), "\0"))
+                            .map(|symbol| unsafe { core::mem::transmute(symbol.as_ptr()) }),)*
+                    }
+                }
+            }
+
+            #[cfg(feature = "link")]
+            mod linked {
+                use super::*;
+                extern "C" {
+                    $(pub fn $name($($parameter: $kind),*) -> $result;)*
+                }
+            }
+        };
+    }
+
+    include!("experimental.rs");
+}
 
 /// Whether a table has all the fields that this crate knows.
 fn complete(api: &'static gsc_api) -> Result<&'static gsc_api, String> {

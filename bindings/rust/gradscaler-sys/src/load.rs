@@ -3,9 +3,12 @@
 // the table is valid until the process ends, so that nothing can outlive it.
 use super::{complete, gsc_api, GSC_ABI_VERSION};
 use std::env;
+use std::ffi::c_void;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
 
 /// The file name that the system's search is asked for: that of this crate's ABI number.
 pub const LIBRARY_NAME: &str = if cfg!(windows) {
@@ -15,6 +18,9 @@ pub const LIBRARY_NAME: &str = if cfg!(windows) {
 } else {
     "libgradscaler.so.1"
 };
+
+/// Libraries that were loaded: the addresses of their tables, and their handles.
+static LOADED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 type GetApi = unsafe extern "C" fn(abi_version: u32) -> *const gsc_api;
 
@@ -68,10 +74,35 @@ fn from_environment() -> Option<OsString> {
 }
 
 fn open(path: &OsString) -> Result<&'static gsc_api, String> {
-    let symbol = system::open(path, "gsc_library_get_api\0")?;
+    let (handle, symbol) = system::open(path, "gsc_library_get_api\0")?;
     // The one symbol that a library of this name exports with this type in every version.
     let get_api: GetApi = unsafe { core::mem::transmute(symbol.as_ptr()) };
-    from_table(unsafe { get_api(GSC_ABI_VERSION) })
+    let api = from_table(unsafe { get_api(GSC_ABI_VERSION) })?;
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !loaded.iter().any(|(table, _)| *table == address(api)) {
+        loaded.push((address(api), handle.as_ptr() as usize));
+    }
+    Ok(api)
+}
+
+fn address(api: &'static gsc_api) -> usize {
+    api as *const gsc_api as usize
+}
+
+fn handle_of(api: &'static gsc_api) -> Option<usize> {
+    let loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    loaded.iter().find(|(table, _)| *table == address(api)).map(|(_, handle)| *handle)
+}
+
+/// A function that is not in the table, of the library that `load` has it from. `name` ends with a zero.
+pub(crate) fn find(api: &'static gsc_api, name: &str) -> Option<NonNull<c_void>> {
+    system::find(handle_of(api)? as *mut c_void, name)
+}
+
+/// Whether a table is not from a library that was loaded.
+#[cfg(feature = "link")]
+pub(crate) fn is_linked(api: &'static gsc_api) -> bool {
+    handle_of(api).is_none()
 }
 
 pub(crate) fn from_table(api: *const gsc_api) -> Result<&'static gsc_api, String> {
@@ -115,18 +146,22 @@ mod system {
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     }
 
-    /// `symbol` ends with a zero.
-    pub(super) fn open(path: &OsStr, symbol: &str) -> Result<NonNull<c_void>, String> {
+    /// The handle of the library and a symbol of it. `symbol` ends with a zero.
+    pub(super) fn open(path: &OsStr, symbol: &str) -> Result<(NonNull<c_void>, NonNull<c_void>), String> {
         let path = CString::new(path.as_bytes()).map_err(|_| "it has a zero byte".to_owned())?;
         // RTLD_LOCAL is 0, or the default.
-        let handle = unsafe { dlopen(path.as_ptr(), RTLD_NOW) };
-        if handle.is_null() {
-            return Err(reason());
+        let handle = NonNull::new(unsafe { dlopen(path.as_ptr(), RTLD_NOW) }).ok_or_else(reason)?;
+        match find(handle.as_ptr(), symbol) {
+            Some(found) => Ok((handle, found)),
+            None => {
+                unsafe { dlclose(handle.as_ptr()) };
+                Err("not gradscaler: it has no gsc_library_get_api".to_owned())
+            }
         }
-        NonNull::new(unsafe { dlsym(handle, symbol.as_ptr().cast()) }).ok_or_else(|| {
-            unsafe { dlclose(handle) };
-            "not gradscaler: it has no gsc_library_get_api".to_owned()
-        })
+    }
+
+    pub(super) fn find(handle: *mut c_void, symbol: &str) -> Option<NonNull<c_void>> {
+        NonNull::new(unsafe { dlsym(handle, symbol.as_ptr().cast()) })
     }
 }
 
@@ -149,16 +184,21 @@ mod system {
         true
     }
 
-    /// `symbol` ends with a zero.
-    pub(super) fn open(path: &OsStr, symbol: &str) -> Result<NonNull<c_void>, String> {
+    /// The handle of the library and a symbol of it. `symbol` ends with a zero.
+    pub(super) fn open(path: &OsStr, symbol: &str) -> Result<(NonNull<c_void>, NonNull<c_void>), String> {
         let path: Vec<u16> = path.encode_wide().chain([0]).collect();
-        let handle = unsafe { LoadLibraryW(path.as_ptr()) };
-        if handle.is_null() {
-            return Err(std::io::Error::last_os_error().to_string());
+        let handle = NonNull::new(unsafe { LoadLibraryW(path.as_ptr()) })
+            .ok_or_else(|| std::io::Error::last_os_error().to_string())?;
+        match find(handle.as_ptr(), symbol) {
+            Some(found) => Ok((handle, found)),
+            None => {
+                unsafe { FreeLibrary(handle.as_ptr()) };
+                Err("not gradscaler: it has no gsc_library_get_api".to_owned())
+            }
         }
-        NonNull::new(unsafe { GetProcAddress(handle, symbol.as_ptr().cast()) }).ok_or_else(|| {
-            unsafe { FreeLibrary(handle) };
-            "not gradscaler: it has no gsc_library_get_api".to_owned()
-        })
+    }
+
+    pub(super) fn find(handle: *mut c_void, symbol: &str) -> Option<NonNull<c_void>> {
+        NonNull::new(unsafe { GetProcAddress(handle, symbol.as_ptr().cast()) })
     }
 }

@@ -91,6 +91,16 @@ fn a_field_that_the_library_does_not_know_is_0() {
 }
 
 #[test]
+fn experimental_functions_are_found_by_name() {
+    let api = load(None).unwrap();
+    assert!(experimental::Functions::of(api).context_create_vulkan.is_some());
+    assert!(load::find(api, "gscx_nothing\0").is_none());
+    // A table that no library was loaded for.
+    let copy: &'static gsc_api = Box::leak(Box::new(*api));
+    assert!(load::find(copy, "gscx_context_create_vulkan\0").is_none());
+}
+
+#[test]
 fn the_same_library_has_the_same_table() {
     assert!(core::ptr::eq(load(None).unwrap(), load(None).unwrap()));
 }

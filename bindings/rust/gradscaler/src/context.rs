@@ -26,8 +26,15 @@ pub struct ContextOptions {
     num_threads: usize,
     cpu_target: CpuTarget,
     flags: u32,
-    vulkan: Option<VulkanDevice>,
+    given: Option<Vulkan>,
     hooks: Hooks,
+}
+
+/// A device, and what finds the function that opens it. `Context::new` does not name that function: a program that links
+/// the library and never hands over a device does not need a library that has it.
+struct Vulkan {
+    device: VulkanDevice,
+    functions: fn(&'static sys::gsc_api) -> sys::experimental::Functions,
 }
 
 impl Default for ContextOptions {
@@ -38,7 +45,7 @@ impl Default for ContextOptions {
             num_threads: 0,
             cpu_target: CpuTarget::Best,
             flags: 0,
-            vulkan: None,
+            given: None,
             hooks: Hooks::default(),
         }
     }
@@ -73,17 +80,18 @@ impl ContextOptions {
     }
 
     /// Your Vulkan device in place of the CPU. `Unavailable` if it lacks a feature, or if the library has no Vulkan.
+    /// Experimental: what concerns Vulkan may change in any release.
     ///
     /// # Safety
     /// `enabled_features` is valid until the context is made. The others outlive it and everything made with it.
     /// Without a [`ContextOptions::queue_mutex`] nothing else uses the queue while a call submits to it.
     pub unsafe fn vulkan_device(mut self, device: VulkanDevice) -> Self {
         self.device_type = DeviceType::Vulkan;
-        self.vulkan = Some(device);
+        self.given = Some(Vulkan { device, functions: sys::experimental::Functions::of });
         self
     }
 
-    /// Vulkan: locked around the library's submissions to the queue. Lock it around yours.
+    /// Vulkan: locked around the library's submissions to the queue. Lock it around yours. Experimental.
     pub fn queue_mutex(mut self, mutex: Arc<Mutex<()>>) -> Self {
         self.hooks.queue = Some(Queue::new(mutex));
         self
@@ -122,7 +130,7 @@ impl ContextOptions {
 }
 
 /// Handles of your Vulkan device for [`ContextOptions::vulkan_device`]: those of the crate `ash` by `as_raw()`.
-/// `docs/reference/vulkan.md` has the features that it must be created with.
+/// `gradscaler/vulkan.h` has the features that it must be created with. Experimental: this may change in any release.
 #[derive(Clone, Copy, Debug)]
 pub struct VulkanDevice {
     /// `VkInstance`, of version 1.2 at least.
@@ -146,8 +154,8 @@ unsafe impl Send for VulkanDevice {}
 unsafe impl Sync for VulkanDevice {}
 
 impl VulkanDevice {
-    fn to_raw(self, queue: Option<&Queue>) -> sys::gsc_vulkan_device {
-        let mut raw = empty!(gsc_vulkan_device);
+    fn to_raw(self, queue: Option<&Queue>) -> sys::experimental::gscx_vulkan_device {
+        let mut raw = empty!(experimental::gscx_vulkan_device);
         let handle = |handle: u64| handle as usize as *mut c_void;
         raw.instance = handle(self.instance);
         raw.physical_device = handle(self.physical_device);
@@ -217,10 +225,17 @@ impl Context {
             raw.parallel_for = Some(callbacks::parallel_for);
             raw.parallel_for_user = user;
         }
-        let vulkan = options.vulkan.map(|device| device.to_raw(hooks.queue.as_ref()));
-        raw.vulkan = vulkan.as_ref().map_or(ptr::null(), |device| device as *const _);
         let mut handle = ptr::null_mut();
-        check(api, unsafe { (api.context_create)(&raw, &mut handle) })?;
+        let status = match options.given {
+            None => unsafe { (api.context_create)(&raw, &mut handle) },
+            Some(Vulkan { device, functions }) => {
+                let create = functions(api)
+                    .context_create_vulkan
+                    .ok_or_else(|| Error::new(Status::Unavailable, "this library has no gscx_context_create_vulkan"))?;
+                unsafe { create(&raw, &device.to_raw(hooks.queue.as_ref()), &mut handle) }
+            }
+        };
+        check(api, status)?;
         let handle = NonNull::new(handle).expect("a context");
         let stream = AtomicPtr::new(ptr::null_mut());
         Ok(Context { inner: Arc::new(Inner { api, handle, device_type: options.device_type, stream, hooks }) })

@@ -192,8 +192,8 @@ DeviceType {
     Cpu = GSC_DEVICE_CPU,
 /// An NVIDIA GPU.
     Cuda = GSC_DEVICE_CUDA,
-/// A GPU of any maker, through Vulkan: see gsc_vulkan_device.
-    Vulkan = GSC_DEVICE_VULKAN,
+/// A GPU of any maker, through Vulkan. Experimental: what concerns it may change in any release.
+    Vulkan = experimental::GSCX_DEVICE_VULKAN,
 }
 /// Instruction sets of the CPU kernels, all of which give the same bits.
 CpuTarget {

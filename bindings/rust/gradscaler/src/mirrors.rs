@@ -53,13 +53,13 @@ impl<T: Field> Field for Option<T> {
 }
 
 macro_rules! enumerations {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$text:meta])* $variant:ident = $constant:ident,)* })*) => {$(
+    ($($(#[$doc:meta])* $name:ident { $($(#[$text:meta])* $variant:ident = $($constant:ident)::+,)* })*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         #[repr(i32)]
         pub enum $name {
-            $($(#[$text])* $variant = sys::$constant,)*
+            $($(#[$text])* $variant = sys::$($constant)::+,)*
         }
 
         impl TryFrom<i32> for $name {
@@ -68,7 +68,7 @@ macro_rules! enumerations {
 
             fn try_from(code: i32) -> std::result::Result<Self, i32> {
                 match code {
-                    $(sys::$constant => Ok(Self::$variant),)*
+                    $(sys::$($constant)::+ => Ok(Self::$variant),)*
                     _ => Err(code),
                 }
             }
@@ -98,9 +98,9 @@ pub(crate) trait Mirror {
 
 /// A C struct of numbers and addresses for the library to fill in.
 macro_rules! empty {
-    ($raw:ident) => {{
-        let mut raw: sys::$raw = unsafe { std::mem::zeroed() };
-        raw.struct_size = std::mem::size_of::<sys::$raw>() as u32;
+    ($($raw:ident)::+) => {{
+        let mut raw: sys::$($raw)::+ = unsafe { std::mem::zeroed() };
+        raw.struct_size = std::mem::size_of::<sys::$($raw)::+>() as u32;
         raw
     }};
 }

@@ -83,7 +83,7 @@ fn handles_of_vulkan_reach_the_library() {
     if gradscaler::build_info().unwrap().contains("Vulkan: no") {
         refused(make(1 << 40), Unavailable, "built without Vulkan");
     } else {
-        refused(make(0), InvalidArgument, "the field instance, which is NULL");
+        refused(make(0), InvalidArgument, "device.instance is NULL");
         refused(make(1 << 40), Unavailable, "was not found: the Vulkan instance");
         assert_eq!(ASKED.load(Ordering::Relaxed), 1 << 40);
     }

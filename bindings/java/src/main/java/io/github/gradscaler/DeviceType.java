@@ -8,7 +8,7 @@ public enum DeviceType {
   CPU(NativeCalls.DEVICE_CPU),
   /** An NVIDIA GPU. */
   CUDA(NativeCalls.DEVICE_CUDA),
-  /** A GPU of any maker, through Vulkan: see gsc_vulkan_device. */
+  /** A GPU of any maker, through Vulkan. Experimental: what concerns it may change in any release. */
   VULKAN(NativeCalls.DEVICE_VULKAN);
 
   private final int code;
