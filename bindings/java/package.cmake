@@ -37,17 +37,18 @@ run(${JAVAC} --release 11 -g --module-version ${VERSION} -Xlint:all -Werror -enc
 if(JAVAC22)
   file(GLOB sources22 ${SOURCES22}/${package}/*.java)
   run(${JAVAC22} --release 22 -g -Xlint:all -Werror -encoding UTF-8 -cp ${classes} -d ${versioned} ${sources22})
+  # Where IDEs look for the sources of a versioned class in the jar of sources.
+  file(COPY ${sources22} DESTINATION ${versioned}/${package})
 endif()
-file(COPY ${project}/src/main/resources/META-INF DESTINATION ${classes})
+file(COPY ${project}/src/main/resources/META-INF DESTINATION ${classes} PATTERN "*.java" EXCLUDE)
 set(prefix ${OUTPUT}/gradscaler-${VERSION})
 file(WRITE ${OUTPUT}/manifest.txt "Implementation-Title: gradscaler\nImplementation-Version: ${VERSION}\nMulti-Release: true\n")
 jar(${prefix}.jar --manifest ${OUTPUT}/manifest.txt -C ${classes} .)
-# What was compiled, where IDEs look for the sources of a versioned class.
 set(versioned_sources)
-if(JAVAC22)
-  file(COPY ${sources22} DESTINATION ${OUTPUT}/sources22/META-INF/versions/22/${package})
-  set(versioned_sources -C ${OUTPUT}/sources22 META-INF)
-endif()
+foreach(source ${sources22})
+  cmake_path(GET source FILENAME name)
+  list(APPEND versioned_sources -C ${project}/src/main/resources META-INF/versions/22/${package}/${name})
+endforeach()
 jar(${prefix}-sources.jar -C ${project}/src/main/java .
     -C ${project}/src/main/resources META-INF/LICENSE ${versioned_sources})
 run(${JAVADOC} -quiet -Xdoclint:all,-missing -Werror -encoding UTF-8 -notimestamp --release 11 -d ${javadoc}
