@@ -6,6 +6,7 @@
 #include <map>
 #include <span>
 
+#include "tests/support/kinds.h"
 #include "tests/support/repetition.h"
 #include "tests/support/state_slots.h"
 #include "tests/support/trainer.h"
@@ -260,13 +261,14 @@ TEST(Bits, StepsInRegistersOfEveryInstructionSet) {
   const auto images = [](const Context &context, int32_t state, int32_t master, int32_t dtype, const Betas &betas) {
     std::vector<Image> result;
     for (const int32_t kind : {GSC_SGD, GSC_ADAM, GSC_ADAMW, GSC_LION}) {
-      gsc_optimizer_options options = adamw(state, master);
-      options.kind = kind;
+      gsc_optimizer_options options = optimizer_options(kind);
+      options.state_format = state;
+      options.master_format = master;
       options.lr = 0.01;
       options.weight_decay = 0.1;
-      options.beta1 = betas.beta1;
-      options.beta2 = betas.beta2;
-      options.momentum = kind == GSC_SGD ? 0.9 : 0.0;
+      if (uses(kind, gsc::Option::beta1)) options.beta1 = betas.beta1;
+      if (uses(kind, gsc::Option::beta2)) options.beta2 = betas.beta2;
+      if (uses(kind, gsc::Option::momentum)) options.momentum = 0.9;
       options.seed = 0x123456789abcdef;
       Trainer trainer(context, {.options = options,
                                 .counts = {1, 31, 33, 1000, 0, 17000, 64},
