@@ -47,7 +47,7 @@ class Item(typing.NamedTuple):
     pascal: str
     value: int
     text: str
-    experimental: bool
+    experimental: bool = False
 
     @property
     def native(self):

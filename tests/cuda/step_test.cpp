@@ -315,7 +315,7 @@ TEST(DeviceStep, EvaluatesAsTheCpuDoes) {
       SCOPED_TRACE(text("kind ", kind, " master ", master));
       Pair pair({.name = "",
                  .kind = kind,
-                 .momentum = 0.9,
+                 .momentum = kind == GSC_SGD_SCHEDULE_FREE ? 0.9 : 0.0,
                  .param_dtype = master == GSC_MASTER_NONE ? GSC_FP32 : GSC_BF16,
                  .copy_dtype = master == GSC_MASTER_NONE ? GSC_FP16 : 0,
                  .groups = 3,
