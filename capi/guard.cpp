@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// What a callback broke in the call that ran it, as an error.
 #include "capi/guard.h"
 
 namespace gsc::capi {

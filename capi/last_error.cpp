@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The most recent failure on each thread, and the functions that tell it.
 #include "capi/last_error.h"
 
 #include <cstdio>

@@ -200,10 +200,6 @@ def declared(ctype, name):
     return f"{ctype}{name}" if ctype.endswith("*") else f"{ctype} {name}"
 
 
-def first_sentence(text):
-    return re.match(r".*?[.!?](?=\s|$)|.*", text)[0]
-
-
 def method(name):
     """The name of a function without the C ABI's mark of those that wait."""
     return name.removesuffix("_sync")
@@ -320,11 +316,35 @@ def listed(words):
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+class Range(typing.NamedTuple):
+    """The ends as the header writes them, None for infinity, and whether they belong to the range."""
+    low: str | None
+    high: str | None
+    has_low: bool
+    has_high: bool
+
+
+def range_of(text):
+    """Of a tag: finite, > 0, >= 0, 0..2^20, (0, 1) or with brackets. read_header.py has checked it."""
+    if text == "finite":
+        return Range(None, None, False, False)
+    if text.startswith(">"):
+        return Range(text.lstrip(">= "), None, text.startswith(">="), False)
+    if ".." in text:
+        return Range(*text.split(".."), True, True)
+    return Range(*text[1:-1].split(", "), text[0] == "[", text[-1] == "]")
+
+
+def slots_of(kind, mark=""):
+    """The state slots of a kind, each name between two marks, with what they depend on."""
+    return ", ".join(f"{mark}{slot['name']}{mark}" + (f" (if {slot['if']})" if "if" in slot else "")
+                     for slot in kind.slots)
+
+
 def described_kind(kind):
     """What a kind is, its state and its defaults."""
-    slots = [slot["name"] + (f" (if {slot['if']})" if "if" in slot else "") for slot in kind.slots]
     defaults = ", ".join(f"{name} {option['default']}" for name, option in kind.options.items())
-    return f"{kind.text} State: {', '.join(slots)}. Defaults: {defaults}."
+    return f"{kind.text} State: {slots_of(kind)}. Defaults: {defaults}."
 
 
 def addressed(field):
@@ -338,8 +358,7 @@ def addressed(field):
 # Lines that come from the interface stand in a file between these marks:
 #     // gen-api: <emitter> <type of the header>
 #     // gen-api: end
-MARK = r"^( *)(//|#) gen-api: (\w+) (gsc_\w+)\n"
-REGION = re.compile(MARK + r".*?^ *(?://|#) gen-api: end\n", re.S | re.M)
+REGION = re.compile(r"^( *)(//|#) gen-api: (\w+) (gsc_\w+)\n.*?^ *(?://|#) gen-api: end\n", re.S | re.M)
 
 
 def regions(api, root, folder, emitters):

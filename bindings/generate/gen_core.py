@@ -4,7 +4,7 @@ library uses them; and the list of formulas, with the files that compile their k
 import re
 import textwrap
 
-from api import NOTE, WIDTH, fail, pascal
+from api import NOTE, WIDTH, fail, pascal, range_of
 
 KINDS, RANGES = "core/rules/optim/kinds.h", "core/rules/option_ranges.h"
 OPTIM = "core/rules/optim"
@@ -50,7 +50,7 @@ ALL_FORMULAS_HEAD = f"""\
 #pragma once
 
 """
-# What compiles the kernels of a file of formulas, in a file of its own for each backend and instruction set.
+# A file of formulas has two files that compile its kernels: one for the CPU, one for CUDA.
 SWEEPS = {"core/cpu/sweeps/{file}.cpp": """\
 // SPDX-License-Identifier: Apache-2.0
 // {note}
@@ -80,28 +80,28 @@ def listed(head, pieces, separator, tail):
 
 
 def number(text):
+    """A double. The ends of ranges of whole numbers may be powers of two, such as 2^20."""
+    if text.startswith("2^"):
+        return f"0x1p{text[2:]}"
     return text if re.search(r"[.e]", text) else f"{text}.0"
 
 
-def power(text):
-    """An end of a range of whole numbers, such as 2^20. A double has those up to 2^53."""
-    base, _, exponent = text.partition("^")
-    return f"{base}.0" if not exponent else f"0x1p{exponent}"
+# The function of Range by its ends: whether there is one, and whether it belongs to the range.
+MADE_BY = {(False, False, False, False): "finite", (True, False, True, False): "at_least",
+           (True, False, False, False): "above", (True, True, False, False): "open",
+           (True, True, True, False): "half_open", (True, True, True, True): "closed"}
 
 
-def range_of(text, whole, none=False):
+def range_in_cpp(text, whole, none=False):
     """The C++ of a range in the header's words. `whole`: of a whole number; `none`: or 0."""
-    if found := re.fullmatch(r"(>=?) (\S+)|finite", text):
-        said = text if whole or not found[1] else f"finite and {text}"
-        made = f"Range::{ {'>=': 'at_least', '>': 'above', None: 'finite'}[found[1]] }("
-        made += f'{number(found[2])}, "' if found[1] else '"'
-    elif found := re.fullmatch(r"(\S+)\.\.(\S+)", text):
-        said, made = f"in {text}", f'Range::closed({power(found[1])}, {power(found[2])}, "'
-    else:
-        found = re.fullmatch(r"([\[(])(\S+), (\S+)([\])])", text)
-        name = {"()": "open", "[)": "half_open", "[]": "closed"}[found[1] + found[4]]
-        said, made = f"in {text}", f'Range::{name}({number(found[2])}, {number(found[3])}, "'
-    return f'{made}0 (none), or {said}").or_zero()' if none else f'{made}{said}")'
+    found = range_of(text)
+    made_by = MADE_BY.get((found.low is not None, found.high is not None, found.has_low, found.has_high))
+    if not made_by:
+        fail(f"core/rules/range.h makes no range {text}")
+    said = f"in {text}" if found.high else text if whole or not found.low else f"finite and {text}"
+    said = f"0 (none), or {said}" if none else said
+    ends = [number(end) for end in found[:2] if end is not None]
+    return f"Range::{made_by}({', '.join([*ends, chr(34) + said + chr(34)])}){'.or_zero()' * none}"
 
 
 def kind(kind):
@@ -110,7 +110,7 @@ def kind(kind):
         narrower = ""
         if "range" in option:
             narrower = f", &k{kind.name}{pascal(name)}"
-            lines.append(f"inline constexpr Range {narrower[3:]} = {range_of(option['range'], whole=False)};")
+            lines.append(f"inline constexpr Range {narrower[3:]} = {range_in_cpp(option['range'], whole=False)};")
         options.append(f"{{Option::{name}, {number(option['default'])}{narrower}}}")
     lines += [f"inline constexpr Kind k{kind.name}{{", f"    .code = GSC_{kind.constant},",
               f'    .name = "{kind.name}",',
@@ -183,7 +183,7 @@ def files(api, root):
     ranges = [RANGES_HEAD.rstrip("\n")]
     for struct, macro in (("gsc_optimizer_options", "GSC_OPTIMIZER_RANGES"),
                           ("gsc_scaler_options", "GSC_SCALER_RANGES")):
-        rows = [f"  X({field.name}, {range_of(field.range, field.ctype.startswith('int'), field.none is not None)})"
+        rows = [f"  X({field.name}, {range_in_cpp(field.range, field.ctype.startswith('int'), field.none is not None)})"
                 for field in api.type(struct).fields if field.range]
         width = max(map(len, [f"#define {macro}(X)", *rows])) + 1
         ranges += ["", *(f"{line:{width}}\\" for line in [f"#define {macro}(X)", *rows[:-1]]), rows[-1]]

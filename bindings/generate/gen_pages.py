@@ -29,10 +29,9 @@ def kinds(interface):
     lines = ["", "## Kinds of optimizer", "", "With the defaults of their options, their flags, and their state slots."]
     lines += table("kind", "options", "flags", "state")
     for kind in interface.kinds:
-        slots = [f"`{slot['name']}`" + (f" (if `{slot['if']}`)" if "if" in slot else "") for slot in kind.slots]
         lines.append(row(f"`GSC_{kind.constant}`",
                          ", ".join(f"`{name}` {option['default']}" for name, option in kind.options.items()),
-                         ", ".join(f"`{flag}`" for flag in kind.flags), ", ".join(slots)))
+                         ", ".join(f"`{flag}`" for flag in kind.flags), api.slots_of(kind, "`")))
     return lines
 
 

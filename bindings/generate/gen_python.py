@@ -109,14 +109,9 @@ def tables(struct):
 
 def ends(text):
     """A range of the header in Python: (low, high, whether it has low, whether it has high)."""
-    if text == "finite":
-        return "(-inf, inf, False, False)"
-    if text.startswith(">"):
-        return f"({float(text.lstrip('>= '))}, inf, {text.startswith('>=')}, False)"
-    if ".." in text:
-        return "({}, {}, True, True)".format(*text.replace("^", "**").split(".."))
-    low, high = text[1:-1].split(", ")
-    return f"({float(low)}, {float(high)}, {text[0] == '['}, {text[-1] == ']'})"
+    found = api.range_of(text)
+    low, high = (end and (end.replace("^", "**") if "^" in end else float(end)) for end in found[:2])
+    return f"({'-inf' if low is None else low}, {'inf' if high is None else high}, {found.has_low}, {found.has_high})"
 
 
 def ranges(struct):
@@ -200,11 +195,6 @@ def arguments_of(kind):
     return [{"beta1": "betas"}.get(name, name) for name in kind.arguments if name != "beta2"]
 
 
-def state_of(kind):
-    """``exp_avg``, ``max_exp_avg_sq`` (if amsgrad)"""
-    return ", ".join(f"``{slot['name']}``" + (f" (if {slot['if']})" if "if" in slot else "") for slot in kind.slots)
-
-
 OPTIMIZERS_HEAD = f'''\
 # SPDX-License-Identifier: Apache-2.0
 """The optimizers: their arguments, with PyTorch's names and defaults. What they share is in :mod:`.optim`.
@@ -237,8 +227,8 @@ def make_optimizers(struct):
                       "master: str | None = None", "seed: int = 0", "device: DeviceLike = None"]
         taken = (*keys, "maximize", "zero_grads", "write_grads", "count_unchanged", "ema_decay", "ema_warmup")
         assigned = [f"{key}={key}" for key in taken]
-        lines += ["", "", f"class {name}(Optimizer):", f'    """{kind.text}', "", f"    State: {state_of(kind)}.",
-                  '    """', "",
+        lines += ["", "", f"class {name}(Optimizer):", f'    """{kind.text}', "",
+                  f"    State: {api.slots_of(kind, '``')}.", '    """', "",
                   "    __slots__ = ()", f"    _KIND = native.{kind.constant}",
                   *packed("    _KEYS = (", [f'"{key}"' for key in (*keys, "maximize")], ")"),
                   f"    _SLOTS = SLOTS[native.{kind.constant}]", "",

@@ -30,8 +30,7 @@ TAGS = {
     "bool": "field function", "enum": "field function", "default": "field", "range": "field", "none": "field",
     "jax": "field enumerator", "nullable": "function", "count": "function", "device": "function",
 }
-RANGE = re.compile(r"finite|>=? (?P<bound>-?[0-9.^]+)|(?P<integers>-?[0-9^]+\.\.[0-9^]+)"
-                   r"|[\[(](?P<low>[0-9.]+), (?P<high>[0-9.]+)[\])]")
+RANGE = re.compile(r"finite|>=? -?[0-9.^]+|-?[0-9^]+\.\.[0-9^]+|[\[(][0-9.]+, [0-9.]+[\])]")
 NUMBER = r"-?[0-9][0-9.]*(?:e-?[0-9]+)?"
 
 

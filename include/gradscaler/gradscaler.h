@@ -98,7 +98,7 @@
  *     struct, also of one that a call fills in. The _options_init functions do it for you. Set reserved fields to 0. The
  *     program may be older or newer than the library: a field that the program does not know has its default, one that
  *     the library does not know must be 0, or the call fails with UNSUPPORTED. In results it becomes 0.
- *   - Experiments. A backend without a promise of stability, in a header of its own, says there what differs:
+ *   - Experiments. An experimental backend may change in any release. Its header says what differs there:
  *     <gradscaler/vulkan.h>.
  *   - Tags. @default, @range, @enum, @nullable and their like state facts, from which the bindings are generated. An array
  *     and its length are @count{array length}; a device scalar is @device{name}.

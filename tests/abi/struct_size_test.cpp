@@ -176,7 +176,7 @@ TEST_F(StructSize, OfInitFunctions) {
   check_output<gsc_optimizer_options>(with_the_size_in(gsc_optimizer_options_init, GSC_LION));
 }
 
-/// The size is the function's argument, whatever the struct says.
+/// The argument is the size. The struct_size in the struct is not read.
 TEST_F(StructSize, OfInitFunctionsIsTheArgument) {
   gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
   options.struct_size = 3;
