@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Prose in the C headers is only prose: with every sentence of every comment replaced by "x.", all that scripts/gen-api
-writes is the same but for comments. And the reader refuses tags that are misspelled, misplaced or that contradict C.
+writes is the same but for comments. The reader refuses tags that are misspelled, misplaced or that contradict C. And
+Doxygen knows the tags that the reader knows.
 
   tests/abi/prose_test.py [root of the sources]
 """
@@ -92,6 +93,9 @@ def main():
         except read_header.HeaderError as error:
             if message not in str(error):
                 errors.append(f"`{new}`: {error}")
+    aliases = set(re.findall(r'"(\w+)(?:\{1\})?=', (ROOT / "docs/Doxyfile").read_text(encoding="utf-8")))
+    if aliases != set(read_header.TAGS):
+        errors.append(f"ALIASES of docs/Doxyfile differ from the tags: {sorted(aliases ^ set(read_header.TAGS))}")
     print(f"{len(before)} files, {len(REFUSED)} edits")
     sys.exit("\n".join(errors) or 0)
 
