@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library is held against: the fastest plain copy, read and fill that this file knows, of as many bytes as the
-// subject touches, with as many threads and in the same kind of pages. Each is offered in several
-// forms (one thread or all of them; one stream or four; the C library's function, with prefetching, or past the
-// caches), and the one that is fastest at that size is taken.
+// Plain copies, reads and fills, with which the library's speed is compared: of as many bytes as the subject touches,
+// with as many threads and in the same kind of pages. Each has several forms (one thread or all of them; one stream or
+// four; the C library's function, with prefetching, or past the caches), of which the fastest at that size is taken.
 #pragma once
 
 #include "measure.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a callback broke in the call that ran it, as an error.
+// Turns what the caller's callbacks did wrong during a call into the error of that call.
 #include "capi/guard.h"
 
 namespace gsc::capi {

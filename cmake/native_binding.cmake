@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What bindings build alike: for Java and C#, a library of native methods that SWIG generates and that holds the whole of
-# gradscaler, exporting nothing but those methods. The caller's folder has generate.cmake, which runs SWIG.
+# The library of native methods of Java or C#: SWIG generates the methods, the library holds the whole of gradscaler and
+# exports nothing but them. The caller's folder has generate.cmake, which runs SWIG.
 find_program(GSC_SWIG NAMES swig swig4.0 swig4)
 
 # Leaves the rest of the caller's file out, with one line, or stops if GRADSCALER_BINDINGS names the language.

@@ -246,7 +246,7 @@ IDENTIFIER = re.compile(r"(?<![\w(.])\*?(gsc_\w+\.\w+|GSC_[A-Z0-9_]+_\*|[A-Za-z_
 
 
 class Language(typing.NamedTuple):
-    """How a language writes what comments refer to.
+    """The spelling of what comments refer to, in one language.
 
     spell(name of a field), member(class, name of another's field or method), constant(enumeration, item), and
     status(name): what it calls them; null, true and false are its words.
@@ -312,8 +312,8 @@ class Language(typing.NamedTuple):
         return " ".join(text)
 
 
-def listed(words):
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+def listed(words, last="and"):
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
 class Range(typing.NamedTuple):
@@ -342,7 +342,7 @@ def slots_of(kind, mark=""):
 
 
 def described_kind(kind):
-    """What a kind is, its state and its defaults."""
+    """A paragraph on a kind: what it is, its state and its defaults."""
     defaults = ", ".join(f"{name} {option['default']}" for name, option in kind.options.items())
     return f"{kind.text} State: {slots_of(kind)}. Defaults: {defaults}."
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The core: the kinds of optimizer with their slots, defaults and options, and the ranges of options, as C++ of the
-library uses them; and the list of formulas, with the files that compile their kernels. Part of scripts/gen-api."""
+"""The core: the kinds of optimizer with their slots, defaults and options, and what options may be, as C++ of the library
+uses them; and the list of formulas, with the files that compile their kernels. Part of scripts/gen-api."""
 import re
 import textwrap
 
+import api as interface
 from api import NOTE, WIDTH, fail, pascal, range_of
 
 KINDS, RANGES = "core/rules/optim/kinds.h", "core/rules/option_ranges.h"
@@ -28,11 +29,14 @@ namespace gsc {{
 """
 RANGES_HEAD = f"""\
 // SPDX-License-Identifier: Apache-2.0
-// The options that have a range, with it: X(field, range). {NOTE}
+// What options may be. _RANGES has the numbers that have a range, _WORDS the switches and those with an enumeration:
+// X(field, range). GSC_SCALER_FLAGS are all bits of a scaler's flags.
+// {NOTE}
 #pragma once
 
 #include "core/rules/range.h"
 
+// clang-format off
 """
 
 
@@ -102,6 +106,34 @@ def range_in_cpp(text, whole, none=False):
     said = f"0 (none), or {said}" if none else said
     ends = [number(end) for end in found[:2] if end is not None]
     return f"Range::{made_by}({', '.join([*ends, chr(34) + said + chr(34)])}){'.or_zero()' * none}"
+
+
+def words_in_cpp(field):
+    """The Range of a switch, or of a field that is one of an enumeration, whose constants count from 0."""
+    if field.boolean:
+        return 'Range::closed(0.0, 1.0, "0 or 1")'
+    items = [item for item in field.enum.items if not item.experimental]
+    if [item.value for item in items] != list(range(len(items))):
+        fail(f"{field.name}: the constants of {field.enum.name} do not count from 0")
+    return f'Range::closed(0.0, {len(items) - 1}.0, "{interface.listed([item.constant for item in items], "or")}")'
+
+
+def macro(name, rows):
+    """A macro on several lines."""
+    lines = [f"#define {name}", *(f"  {row}" for row in rows)]
+    width = max(map(len, lines[:-1])) + 1
+    return ["", *(f"{line:{width}}\\" for line in lines[:-1]), lines[-1]]
+
+
+def options_of(struct):
+    """The lines on the options of a struct."""
+    name = struct.name.removesuffix("_options").upper()
+    ranges = [f"X({field.name}, {range_in_cpp(field.range, field.ctype.startswith('int'), field.none is not None)})"
+              for field in struct.fields if field.range]
+    # The kind has a table of its own.
+    words = [f"X({field.name}, {words_in_cpp(field)})" for field in struct.fields
+             if field.boolean or field.enum and field.enum.name != "OptimizerKind"]
+    return [*macro(f"{name}_RANGES(X)", ranges), *macro(f"{name}_WORDS(X)", words)]
 
 
 def kind(kind):
@@ -177,14 +209,20 @@ def files(api, root):
     for found in api.kinds:
         lines += ["", *kind(found)]
     names = [f"&kinds::k{found.name}" for found in api.kinds]
+    options = api.type("gsc_optimizer_options")
+    common = [f"Option::{field.name}" for field in options.fields
+              if field.range and not any(field.name in found.options for found in api.kinds)]
+    flags = [f"GSC_{flag.constant}" for flag in options.flags
+             if not any(flag.name in found.flags for found in api.kinds)]
     kinds = [KINDS_HEAD.rstrip("\n"), "namespace kinds {", *lines, "", "}  // namespace kinds", "",
              "/// All of them, in the order of their codes.",
-             *listed("inline constexpr const Kind *kKinds[] = {", names, ", ", "};"), "", "}  // namespace gsc", ""]
+             *listed("inline constexpr const Kind *kKinds[] = {", names, ", ", "};"), "",
+             "/// Options and flags that every kind uses: those that no kind lists.",
+             *listed("inline constexpr Option kCommonOptions[] = {", common, ", ", "};"),
+             *listed("inline constexpr uint32_t kCommonFlags = ", flags, " | ", ";"), "", "}  // namespace gsc", ""]
     ranges = [RANGES_HEAD.rstrip("\n")]
-    for struct, macro in (("gsc_optimizer_options", "GSC_OPTIMIZER_RANGES"),
-                          ("gsc_scaler_options", "GSC_SCALER_RANGES")):
-        rows = [f"  X({field.name}, {range_in_cpp(field.range, field.ctype.startswith('int'), field.none is not None)})"
-                for field in api.type(struct).fields if field.range]
-        width = max(map(len, [f"#define {macro}(X)", *rows])) + 1
-        ranges += ["", *(f"{line:{width}}\\" for line in [f"#define {macro}(X)", *rows[:-1]]), rows[-1]]
+    for struct in ("gsc_optimizer_options", "gsc_scaler_options"):
+        ranges += options_of(api.type(struct))
+    flags = [f"GSC_{flag.constant}" for flag in api.type("gsc_scaler_options").flags]
+    ranges += macro("GSC_SCALER_FLAGS", listed("(", flags, " | ", ")"))
     return {KINDS: "\n".join(kinds), RANGES: "\n".join([*ranges, ""]), **files_of_formulas(formulas(api, root))}

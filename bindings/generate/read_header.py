@@ -139,7 +139,8 @@ def parameters_of(function):
 
 
 class Header:
-    """What a header declares: `api`. An experiment's may use the types of `stable`, the content of gradscaler.h."""
+    """Reads what a header declares, as `api`. That of an experiment may use types of `stable`, the content of
+    gradscaler.h."""
 
     def __init__(self, text, stable=None):
         if pycparser is None:
@@ -305,7 +306,7 @@ class Header:
                                       "parameters": parameters})
 
     def check(self):
-        """What a parser of C does not see."""
+        """Checks what a parser of C does not see."""
         api = self.api
         handles = {struct["name"] for struct in api["structs"]}
         api["handles"] = [name for name in api["handles"] if name not in handles]
@@ -338,7 +339,7 @@ class Header:
         self.check_initializers()
 
     def check_names(self):
-        """Which header a name belongs to shows in it."""
+        """Checks that names show which header they belong to."""
         names = [*self.api["handles"], *(item["name"] for key in ("callbacks", "structs", "functions")
                                          for item in self.api[key])]
         names += [item["name"] for enum in self.api["enums"] for item in enum["items"]]
@@ -383,7 +384,7 @@ class Header:
 
 
 def texts(folder):
-    """What `read` takes, from the folder of the headers."""
+    """The arguments of `read`, from the folder of the headers."""
     stable, *experiments = ((folder / name).read_text(encoding="utf-8") for name in ("gradscaler.h", *EXPERIMENTS))
     return stable, dict(zip(EXPERIMENTS, experiments, strict=True))
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which instruction set an x86 processor can run, from what it and the operating system say of themselves. dispatch.cpp
-// asks them.
+// Picks the best instruction set that an x86 processor can run, from what it and the operating system say of
+// themselves. dispatch.cpp asks them.
 #pragma once
 
 #include <cstdint>

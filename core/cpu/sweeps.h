@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a file of sweeps/ makes of the formulas of a family: `Sweeps` by the names of `Variant`, in a namespace of the
-// instruction set, for the table in kernels.cpp. The names of that namespace are all that its object file exports.
+// Compiles the kernels of a family of formulas, in a file of sweeps/: `Sweeps` by the names of `Variant`, in a
+// namespace of the instruction set, for the table in kernels.cpp. An object file exports the names of that namespace
+// alone.
 #pragma once
 
 #include "core/cpu/apply_kernel.h"

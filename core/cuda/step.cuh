@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all kernels of a step read first.
+// The device scalars of a step, which each of its kernels reads first.
 #pragma once
 
 #include "core/cuda/apply.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a file of sweeps/ makes of the formulas of a family, which it defines as GSC_FORMULAS: their kernels, by the
+// Compiles the kernels of a family of formulas, in a file of sweeps/ that defines them as GSC_FORMULAS: kernels by the
 // names of `Variant`, for the table in apply.cu.
 #pragma once
 

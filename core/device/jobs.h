@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a backend is asked to do, a struct for each kind of pass. Jobs on records alone are in core/rules/record_job.h.
+// The jobs of a backend: a struct for each kind of pass. Jobs on records alone are in core/rules/record_job.h.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What callbacks of the caller's did wrong while a backend ran on this thread. The backend notes it and goes on; the entry
-// point reports it.
+// Mistakes of the caller's callbacks while a backend ran on this thread. The backend notes them and goes on; the entry
+// point reports them.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What passes over plans need of a gsc_tensor: 24 bytes instead of 64, because lists of thousands of tensors are walked
-// in every step.
+// The fields of a gsc_tensor that passes over plans need: 24 bytes instead of 64, because lists of thousands of tensors
+// are walked in every step.
 #pragma once
 
 #include <cstdint>

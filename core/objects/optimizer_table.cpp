@@ -15,9 +15,6 @@
 namespace gsc {
 namespace {
 
-constexpr uint32_t kCommonFlags = GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_WRITE_GRADS |
-                                  GSC_OPTIMIZER_COUNT_UNCHANGED | GSC_OPTIMIZER_EMA_WARMUP;
-
 /// f(traits) of each formula.
 template <typename F>
 void for_each_formula(const F &f) {
@@ -34,9 +31,6 @@ void require_number(const Range &range, const Argument &name, T value) {
   require_in(range, name, value);
   if constexpr (std::is_same_v<T, double>) require_fp32(name, value);
 }
-
-/// Options that every kind uses.
-constexpr Option kCommonOptions[] = {Option::ema_decay};
 
 template <typename T>
 void require_option(const Kind &kind, Option option, const Argument &name, T value, const Range &common) {
@@ -112,13 +106,9 @@ void validate(const gsc_optimizer_options &o) {
   if (const uint32_t others = o.flags & ~(kind.flags | kCommonFlags); others != 0) {
     refuse(kOptions.field("flags"), "has bits that %s does not take: 0x%x", kind.name, others);
   }
-  if (o.state_format < GSC_STATE_FULL || o.state_format > GSC_STATE_BITS8) {
-    refuse_value(kOptions.field("state_format"), o.state_format, "GSC_STATE_FULL, GSC_STATE_BITS16 or GSC_STATE_BITS8");
-  }
-  if (o.master_format < GSC_MASTER_NONE || o.master_format > GSC_MASTER_STOCHASTIC) {
-    refuse_value(kOptions.field("master_format"), o.master_format,
-                 "GSC_MASTER_NONE, GSC_MASTER_SPLIT16, GSC_MASTER_SPLIT8 or GSC_MASTER_STOCHASTIC");
-  }
+#define GSC_REQUIRE(field_, range) require_in(range, kOptions.field(#field_), o.field_);
+  GSC_OPTIMIZER_WORDS(GSC_REQUIRE)
+#undef GSC_REQUIRE
   if (o.reserved != 0) refuse_value(kOptions.field("reserved"), o.reserved, "0");
   if ((o.flags & GSC_OPTIMIZER_ZERO_GRADS) != 0 && (o.flags & GSC_OPTIMIZER_WRITE_GRADS) != 0) {
     refuse(kOptions.field("flags"), "has both ZERO_GRADS and WRITE_GRADS");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What memory a tensor names, and two buffers that share some: of two tensors, or among any number of lists. Used when
-// objects are made, when lists move, and by operations without objects.
+// Finds buffers that share memory: of two tensors, or among any number of lists. Used when objects are made, when lists
+// move, and by operations without objects.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a list enters an iteration and is checked: check, check_range, unscale. A call that fails leaves the list as it
-// was. If it has written gradients already, the list is lost: only discard takes it.
+// A list enters an iteration and is checked: check, check_range, unscale. A call that fails leaves the list as it was.
+// If it has written gradients already, the list is lost: only discard takes it.
 #include <limits>
 
 #include "core/base/callback.h"

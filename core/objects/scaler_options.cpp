@@ -13,9 +13,6 @@
 namespace gsc {
 namespace {
 
-constexpr uint32_t kAllFlags =
-    GSC_SCALER_GROW_ON_EQUAL | GSC_SCALER_NO_FINITE_GUARD | GSC_SCALER_FLOOR_EXCLUSIVE | GSC_SCALER_FP32_PRODUCTS;
-
 /// A range for each option that has one.
 struct ScalerRanges {
 #define GSC_MEMBER(field, range) Range field = range;
@@ -23,10 +20,6 @@ struct ScalerRanges {
 #undef GSC_MEMBER
 };
 constexpr ScalerRanges kScalerRanges;
-
-void require_one_of(const Argument &name, int32_t value, int32_t last, const char *rule) {
-  if (value < 0 || value > last) refuse_value(name, value, rule);
-}
 
 }  // namespace
 
@@ -134,23 +127,19 @@ void validate_factors(const gsc_scaler_options &o, const Argument &of) {
 }
 
 void validate(const gsc_scaler_options &o) {
-  if ((o.flags & ~kAllFlags) != 0) refuse(kOptions.field("flags"), "has unknown bits: 0x%x", o.flags);
-#define GSC_REQUIRE(field_, range) require_in(kScalerRanges.field_, kOptions.field(#field_), o.field_);
+  if ((o.flags & ~GSC_SCALER_FLAGS) != 0) refuse(kOptions.field("flags"), "has unknown bits: 0x%x", o.flags);
+#define GSC_REQUIRE(field_, range) require_in(range, kOptions.field(#field_), o.field_);
   GSC_SCALER_RANGES(GSC_REQUIRE)
+  GSC_SCALER_WORDS(GSC_REQUIRE)
 #undef GSC_REQUIRE
   if (o.max_scale > 0.0F && o.min_scale > o.max_scale) {
     refuse(kOptions.field("min_scale"), "is %s, above options.max_scale, which is %s", Decimal(o.min_scale).c_str(),
            Decimal(o.max_scale).c_str());
   }
   validate_factors(o, kOptions);
-  require_one_of(kOptions.field("enabled"), o.enabled, 1, "0 or 1");
-  require_one_of(kOptions.field("hysteresis_refill"), o.hysteresis_refill, GSC_REFILL_CONSECUTIVE,
-                 "one of GSC_REFILL_*");
-  require_one_of(kOptions.field("growth_timing"), o.growth_timing, GSC_GROWTH_FIRST_ONE_LATER, "one of GSC_GROWTH_*");
   if (o.recovery_threshold > 0.0F && o.recovery_interval < 1) {
     refuse_value(kOptions.field("recovery_interval"), o.recovery_interval, ">= 1 with a recovery_threshold");
   }
-  require_one_of(kOptions.field("floor_action"), o.floor_action, GSC_FLOOR_ERROR, "one of GSC_FLOOR_*");
   if (o.reserved != 0) refuse_value(kOptions.field("reserved"), o.reserved, "0");
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the arithmetic of codes is written for: one element, or a vector of them (core/cpu/lanes.h), so that a rule has
-// one text. Float, Uint and Int have 32 bits a lane; arithmetic, comparisons and ?: work on either.
+// The arithmetic of codes is written for lanes, which are one element or a vector of them (core/cpu/lanes.h), so that a
+// rule has one text. Float, Uint and Int have 32 bits a lane; arithmetic, comparisons and ?: work on either.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels call: functions of one element, one tensor or one record, which bring core/rules into a form without
-// templates. core/vulkan/translate turns each of them, and what they use, into GLSL; tests/vulkan/rules_test compares the
-// two. Host code does not call them.
+// The functions that the kernels call, of one element, one tensor or one record: core/rules in a form without
+// templates. core/vulkan/translate turns each of them, and what they use, into GLSL; tests/vulkan/rules_test compares
+// the two. Host code does not call them.
 #pragma once
 
 #include "core/rules/check.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels have in common. A workgroup has 32, 64, 128 or 256 invocations, of which 32 make a row of groups
-// (core/rules/reduction.h). All functions with a barrier are called by all of them.
+// Shared by all kernels: the sums of a workgroup, and which workgroup is the last. A workgroup has 32, 64, 128 or 256
+// invocations, of which 32 make a row of groups (core/rules/reduction.h). All of them call every function with a
+// barrier.
 layout(local_size_x = 32, local_size_x_id = 0) in;
 layout(constant_id = 1) const int kSpecial = 0;
 layout(push_constant) uniform Push { uint64_t args; } push;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // version_test.c for the C++ layer, which is compiled into programs: that of another version trains with this library.
-// What it reads of a struct that the library fills in is 0 where the library knows no field.
+// In a struct that the library fills in, a field that the library does not know reads 0.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

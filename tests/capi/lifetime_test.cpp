@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who keeps whom alive: what an object has in another context's memory, and lists that an optimizer lends out, when the
-// owners go first. A mistake is memory used after it was given back; the sanitizers see it for certain, and a context
-// whose pages are taken away with it makes release builds crash on it too.
+// Owners that are destroyed first: of what an object has in another context's memory, and of lists that an optimizer
+// lends out. A mistake is memory used after it was given back; the sanitizers see it for certain, and a context whose
+// pages are taken away with it makes release builds crash on it too.
 #if defined(_WIN32)
 #define WIN32_LEAN_AND_MEAN
 #define NOMINMAX

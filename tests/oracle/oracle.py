@@ -231,7 +231,7 @@ def numbers_of(o, name):
 
 
 def has_number(o):
-    """Whether the kind keeps one number per tensor, whose last bits are the library's."""
+    """True if the kind keeps one number per tensor, whose last bits are the library's."""
     return o.kind == NOVOGRAD
 
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a formula may say of itself, and how a kernel calls it. A formula is a struct in a file of this folder: `kKind`,
-// `kStates`, `coefficients`, `rate` and `update`, and the options below.
+// The members of a formula, and the functions by which a kernel calls them. A formula is a struct in a file of this
+// folder: `kKind`, `kStates`, `coefficients`, `rate` and `update`, and the options below.
 #pragma once
 
 #include <type_traits>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library knows of a kind of optimizer besides its formulas. kinds.h, which scripts/gen-api makes from
-// gradscaler.h, has all of them.
+// A kind of optimizer, without its formulas: name, defaults, options, flags and state slots. kinds.h, which
+// scripts/gen-api makes from gradscaler.h, has all of them.
 #pragma once
 
 #include <cstdint>

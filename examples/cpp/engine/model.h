@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is trained: three arrays of fp16 weights with fp32 masters, fitted to numbers. The loss is the mean square of the
-// errors, so that gradients are about 1e-6, which fp16 can hold only if they are scaled. Put your model in its place. All
-// memory is one block of the host's and outlives the library.
+// The model that is trained: three arrays of fp16 weights with fp32 masters, fitted to numbers. The loss is the mean
+// square of the errors, so that gradients are about 1e-6, which fp16 can hold only if they are scaled. Put your model
+// in its place. All memory is one block of the host's and outlives the library.
 #pragma once
 
 #include <gradscaler/api.h>

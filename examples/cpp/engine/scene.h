@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What else happens in a frame: particles in wind, on the job system that the library uses too.
+// The rest of a frame: particles in wind, on the job system that the library uses too.
 #pragma once
 
 #include <cmath>

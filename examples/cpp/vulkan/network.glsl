@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both shaders share: the shape of the network, where its numbers are, and how they become fp16. A layer has up to
+// Shared by both shaders: the shape of the network, where its numbers are, and how they become fp16. A layer has up to
 // 32 rows of 32 weights and a bias. Rows are counted through all layers, so that row r has the delta number r of a
 // sample.
 #extension GL_EXT_buffer_reference : require

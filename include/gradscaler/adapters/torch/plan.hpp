@@ -2,10 +2,10 @@
 #ifndef GRADSCALER_ADAPTERS_TORCH_PLAN_HPP
 #define GRADSCALER_ADAPTERS_TORCH_PLAN_HPP
 //
-// Which optimizer of this library steps on which parameters. libtorch leaves out parameters without a gradient and
-// counts steps for each parameter; an optimizer of this library steps on all of its tensors and counts once. So
-// parameters that have been stepped on together share one, a cohort, and a cohort is split when a gradient is missing.
-// There is nearly always just one. Include <gradscaler/adapters/torch.hpp>.
+// Assigns parameters to optimizers of this library. libtorch leaves out parameters without a gradient and counts steps
+// for each parameter; an optimizer of this library steps on all of its tensors and counts once. So parameters that have
+// been stepped on together share one, a cohort, and a cohort is split when a gradient is missing. There is nearly
+// always just one. Include <gradscaler/adapters/torch.hpp>.
 //
 #include <algorithm>
 #include <cstddef>
