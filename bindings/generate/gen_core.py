@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The core: the kinds of optimizer with their slots, defaults and options, and what options may be, as C++ of the library
-uses them; and the list of formulas, with the files that compile their kernels. Part of scripts/gen-api."""
+"""The core: the kinds of optimizer with their slots, defaults and options, and what options may be, as C++ of the
+library uses them; and the list of formulas, with the files that compile their kernels. Part of scripts/gen-api."""
 import re
 import textwrap
 
