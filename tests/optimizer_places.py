@@ -32,7 +32,7 @@ def lower(kind):
 
 # (file, where the part begins, where it ends, what it calls a kind, what to add)
 PLACES = [
-    ("tests/support/page_formulas.h", "switch (o.kind)", "", constant, "its equations, again"),
+    ("tests/support/reference_formulas.h", "switch (o.kind)", "", constant, "its equations, again"),
     ("tests/oracle/oracle.py", "(SGD, ", ") = KINDS", lambda kind: kind.constant, "its equations, again"),
     ("docs/reference/semantics.md", "**SGD**", "**Moving average", page, "its equations"),
     ("docs/reference/semantics.md", "| optimizer |", "\n\n", page, "its state"),

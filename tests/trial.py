@@ -84,7 +84,8 @@ TRIALS = {
     "optimizer": ([
         ("core/rules/optim/trial.h", None, formula),
         (HEADER, "\n};\n\n/** Bits of gsc_optimizer_options.flags", KIND),
-        ("tests/support/page_formulas.h", "      case GSC_LION: {", "      case GSC_TRIAL:\n      case GSC_LION: {"),
+        ("tests/support/reference_formulas.h", "      case GSC_LION: {",
+         "      case GSC_TRIAL:\n      case GSC_LION: {"),
         ("docs/reference/semantics.md", "**LAMB** (", EQUATIONS + "**LAMB** ("),
         ("docs/reference/semantics.md", "| Lion |", "| Trial | `exp_avg` | 4 | 24 | nobody | 2.1 ulp |\n| Lion |"),
         ("tests/oracle/oracle.py", f") = KINDS = range({KINDS})", f", TRIAL) = KINDS = range({KINDS + 1})"),

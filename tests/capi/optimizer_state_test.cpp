@@ -249,7 +249,7 @@ TEST_F(OptimizerState, EvaluatesWithTheBitsOfTorchLerp) {
         for (int64_t i = 0; i < 2000; ++i) {
           const auto p = static_cast<float>(from[i]);
           const bool near = std::fabs(w) < 0.5f;
-          const float x = near ? page_fma(w, z[i] - p, p) : page_fma(w - 1.0f, z[i] - p, z[i]);
+          const float x = near ? reference_fma(w, z[i] - p, p) : reference_fma(w - 1.0f, z[i] - p, z[i]);
           ASSERT_EQ(trainer.params()[0].get(i), p == z[i] ? p : x) << "beta " << beta << ", evaluating " << evaluating;
         }
       }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every optimizer against the equations of the page, step by step and to the bit (page_formulas.h): all kinds with their
-// options, all dtypes of gradients and parameters, model copies, averages of the weights, and long tensors. Groups,
-// learning rates, clipping, absent tensors, steps without a scaler and the flags for gradients are in tests/oracle.
+// Every optimizer against the equations of docs/reference/semantics.md, step by step and to the bit
+// (reference_formulas.h): all kinds with their options, all dtypes of gradients and parameters, model copies, averages
+// of the weights, and long tensors. Groups, learning rates, clipping, absent tensors, steps without a scaler and the
+// flags for gradients are in tests/oracle.
 #include "tests/support/kinds.h"
 #include "tests/support/planted.h"
 #include "tests/support/trainer.h"
@@ -250,7 +251,7 @@ TEST(OptimizerLamb, MovesZerosAndWhatIsNotNan) {
   }
 }
 
-/// A direction of -0 takes -0 to +0, as the page has it.
+/// A direction of -0 takes -0 to +0, as semantics.md has it.
 TEST(OptimizerLion, KeepsTheSignOfZero) {
   const Context context = make_context();
   gsc_optimizer_options options = optimizer_options(GSC_LION);

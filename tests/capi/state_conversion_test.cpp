@@ -205,7 +205,7 @@ TEST_F(StateConversion, RemaindersOfOneSizeIntoTheOther) {
     const int remainder = i - 32768, nearest = static_cast<int>(std::floor((remainder + 128) / 256.0));
     ASSERT_EQ(small.as<int8_t>()[i], std::min(nearest, 127)) << remainder;
     ASSERT_EQ(back.as<int16_t>()[i], 256 * small.as<int8_t>()[i]) << remainder;
-    // 2^-9 and 2^-8 of the weight's spacing, as the page says.
+    // 2^-9 and 2^-8 of the weight's spacing, as semantics.md says.
     ASSERT_LE(std::abs(back.as<int16_t>()[i] - remainder), nearest <= 127 ? 128 : 255) << remainder;
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The optimizers' kernels for every instruction set this processor has: every formula, every combination of dtypes, all
 // options, lengths and alignments, bit for bit against the baseline's on one element after the other. So blocks, tails,
-// buffers, streamed stores and instruction sets change nothing; that a step is the page's is in optimizer_test.cpp.
+// buffers, streamed stores and instruction sets change nothing; that a step is right is in optimizer_test.cpp.
 #include "core/rules/optim/variants.h"
 #include "tests/core/kernel_testing.h"
 

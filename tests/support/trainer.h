@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A small training set-up for the tests: parameters, gradients, an optional 16-bit model copy and one optimizer over
-// them, on one CPU context. Takes snapshots of all bytes that a step may write, and judges a step by the page's formulas.
+// them, on one CPU context. Takes snapshots of all bytes that a step may write, and judges a step by the reference.
 #ifndef GRADSCALER_TESTS_SUPPORT_TRAINER_H
 #define GRADSCALER_TESTS_SUPPORT_TRAINER_H
 #include <string>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/support/objects.h"
-#include "tests/support/page_formulas.h"
+#include "tests/support/reference_formulas.h"
 
 namespace gsc_test {
 
@@ -116,7 +116,7 @@ class Trainer {
     return intact(params_) && intact(grads_) && intact(copies_);
   }
 
-  /// Runs `step` and compares params, state and model copy with the page's step from the same start. The gradient that
+  /// Runs `step` and compares params, state and model copy with the reference from the same start. The gradient that
   /// the optimizer sees is the stored one times `inverse`.
   template <typename Step>
   void expect_step_matches(Step &&step, float inverse = 1.0f) {
@@ -127,7 +127,7 @@ class Trainer {
  private:
   template <typename T, typename Step>
   void expect_match(Step &&step, float inverse) {
-    std::vector<PageTensor<T>> before;
+    std::vector<ReferenceTensor<T>> before;
     std::vector<std::vector<double>> gradients;
     for (size_t t = 0; t < params_.size(); ++t) {
       before.push_back(tensor<T>(t));
@@ -139,14 +139,14 @@ class Trainer {
     for (size_t t = 0; t < params_.size(); ++t) {
       std::vector<T> used;
       for (const double g : gradients[t]) used.push_back(gradient(g, grads_[t].dtype(), inverse));
-      PageTensor<T> expected = before[t];
-      Page<T> page(spec_.options, number);
-      page.step(expected, std::move(used));
+      ReferenceTensor<T> expected = before[t];
+      ReferenceStep<T> reference(spec_.options, number);
+      reference.step(expected, std::move(used));
       for (size_t i = 0; spec_.copy_dtype != 0 && i < expected.p.size(); ++i) {
         expect_number(copies_[t].get(i), expected.p[i], before[t].p[i], spec_.copy_dtype, "copy");
       }
       for (T &p : expected.p) p = round_to(p, spec_.param_dtype);
-      compare(t, before[t], expected, page);
+      compare(t, before[t], expected, reference);
       if (::testing::Test::HasFailure()) {
         ADD_FAILURE() << "tensor " << t << " of " << params_[t].count() << " elements";
         return;
@@ -156,8 +156,8 @@ class Trainer {
   }
 
   template <typename T>
-  PageTensor<T> tensor(size_t t) const {
-    PageTensor<T> result;
+  ReferenceTensor<T> tensor(size_t t) const {
+    ReferenceTensor<T> result;
     for (const double p : params_[t].values()) result.p.push_back(p);
     for (int32_t slot = 0; slot < slots(); ++slot) {
       const gsc_tensor state = state_tensor(slot, t);
@@ -188,7 +188,7 @@ class Trainer {
     if (!has_norms(spec_.options.kind)) {
       ASSERT_TRUE(std::isnan(expected) ? std::isnan(got)
                                        : got == expected && std::signbit(got) == std::signbit(expected))
-          << what << ": " << got << ", on the page " << expected;
+          << what << ": " << got << ", by the reference " << expected;
       return;
     }
     const double change = wide - before;
@@ -199,8 +199,9 @@ class Trainer {
   }
 
   template <typename T>
-  void compare(size_t t, const PageTensor<T> &before, PageTensor<T> &expected, const Page<T> &page) {
-    const PageTensor<T> got = tensor<T>(t);
+  void compare(size_t t, const ReferenceTensor<T> &before, ReferenceTensor<T> &expected,
+               const ReferenceStep<T> &reference) {
+    const ReferenceTensor<T> got = tensor<T>(t);
     const int32_t arithmetic = spec_.param_dtype == GSC_FP64 ? GSC_FP64 : GSC_FP32;
     for (size_t i = 0; i < expected.p.size(); ++i) {
       expect_number(got.p[i], expected.p[i], before.p[i], spec_.param_dtype, "parameter");
@@ -210,7 +211,7 @@ class Trainer {
       }
     }
     expected.p = got.p;
-    page.average(expected);
+    reference.average(expected);
     for (size_t i = 0; i < expected.ema.size(); ++i) ASSERT_EQ(got.ema[i], expected.ema[i]) << "average of " << i;
     for (size_t k = 0; k < 2 && !expected.p.empty(); ++k)
       ASSERT_NEAR(got.numbers[k], expected.numbers[k], 1e-12 * expected.numbers[k]);

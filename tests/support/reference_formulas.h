@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The optimizers as docs/reference/semantics.md writes them, operation by operation, in plain scalar code that shares
-// nothing with the library. A step has the library's bits, but for ratios of norms: the page leaves the last bits of a
+// nothing with the library. A step has the library's bits, but for ratios of norms: that page leaves the last bits of a
 // sum over a tensor to the code.
-#ifndef GRADSCALER_TESTS_SUPPORT_PAGE_FORMULAS_H
-#define GRADSCALER_TESTS_SUPPORT_PAGE_FORMULAS_H
+#ifndef GRADSCALER_TESTS_SUPPORT_REFERENCE_FORMULAS_H
+#define GRADSCALER_TESTS_SUPPORT_REFERENCE_FORMULAS_H
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -24,14 +24,14 @@ inline bool has_norms(int32_t kind) { return kind == GSC_LAMB || kind == GSC_LAR
 inline int64_t numbers_of(int32_t kind, int32_t slot) { return gsc::numbers_of(kind_of(kind).slots[slot].holds); }
 
 // The build keeps the compiler from fusing what is not written as fma.
-inline float page_fma(float a, float b, float c) { return fmaf_rounded_once(a, b, c); }
-inline double page_fma(double a, double b, double c) {
+inline float reference_fma(float a, float b, float c) { return fmaf_rounded_once(a, b, c); }
+inline double reference_fma(double a, double b, double c) {
   const volatile double product = a * b;
   return product + c;
 }
 template <typename T>
 T lerp(T a, T b, T w) {
-  return w < T(0.5) ? page_fma(w, b - a, a) : page_fma(w - T(1), b - a, b);
+  return w < T(0.5) ? reference_fma(w, b - a, a) : reference_fma(w - T(1), b - a, b);
 }
 inline double power(double x, double t) {
   if (t != std::floor(t)) return std::pow(x, t);  // a series in the library, with an error below 1e-13
@@ -57,7 +57,7 @@ T within_range(T x, bool of_finite) {
 
 /// A tensor in the arithmetic type: parameters, state, and the numbers of a slot with numbers per tensor.
 template <typename T>
-struct PageTensor {
+struct ReferenceTensor {
   std::vector<T> p, ema;
   std::array<std::vector<T>, 3> s;
   std::array<double, 2> numbers{};
@@ -65,12 +65,12 @@ struct PageTensor {
 
 /// Step t of a tensor, counted from 1.
 template <typename T>
-class Page {
+class ReferenceStep {
  public:
-  Page(const gsc_optimizer_options &options, int64_t step) : o(options), t(step) {}
+  ReferenceStep(const gsc_optimizer_options &options, int64_t step) : o(options), t(step) {}
 
   /// `grads`: unscaled and clipped. The new parameters are not yet rounded to the dtype in which they are stored.
-  void step(PageTensor<T> &x, std::vector<T> grads) {
+  void step(ReferenceTensor<T> &x, std::vector<T> grads) {
     if (has(GSC_OPTIMIZER_MAXIMIZE)) {
       for (T &g : grads) g = -g;
     }
@@ -85,7 +85,7 @@ class Page {
     }
   }
   /// The moving average of parameters as they are stored.
-  void average(PageTensor<T> &x) const {
+  void average(ReferenceTensor<T> &x) const {
     const double decay = has(GSC_OPTIMIZER_EMA_WARMUP) ? std::min(o.ema_decay, t / (t + 9)) : o.ema_decay;
     const T w = t == 1 ? 1 : 1 - decay;
     for (size_t i = 0; i < x.ema.size(); ++i) x.ema[i] = w == T(1) ? x.p[i] : lerp(x.ema[i], x.p[i], w);
@@ -93,14 +93,14 @@ class Page {
 
  private:
   bool has(uint32_t flag) const { return (o.flags & flag) != 0; }
-  T decayed(T g, T p) const { return wd != 0 ? page_fma(wd, p, g) : g; }
+  T decayed(T g, T p) const { return wd != 0 ? reference_fma(wd, p, g) : g; }
   T lamb_direction(T p, T m, T v) const {
     const T M = 1 / (1 - power(o.beta1, t)), V = 1 / std::sqrt(1 - power(o.beta2, t));
     return within_range(times(m, M), std::isfinite(m)) / (times(std::sqrt(v), V) + eps) + times(wd, p);
   }
 
   /// What all elements share: numbers of the tensor, and ratios of norms.
-  void of_the_tensor(PageTensor<T> &x, const std::vector<T> &grads) {
+  void of_the_tensor(ReferenceTensor<T> &x, const std::vector<T> &grads) {
     std::array<double, 2> &n = x.numbers;
     if (is_schedule_free(o.kind)) {
       const double warmup = o.warmup_steps;
@@ -150,8 +150,8 @@ class Page {
         const T W = t == 1 || o.momentum == 0 ? 1 : 1 - o.dampening;
         g = decayed(g, p);
         T b = g;
-        if (o.momentum != 0) b = s[0] = page_fma(W, g, times(momentum, s[0]));
-        p = page_fma(-LR, nesterov ? page_fma(momentum, b, g) : b, p);
+        if (o.momentum != 0) b = s[0] = reference_fma(W, g, times(momentum, s[0]));
+        p = reference_fma(-LR, nesterov ? reference_fma(momentum, b, g) : b, p);
         return;
       }
       case GSC_ADAM:
@@ -161,7 +161,7 @@ class Page {
         if (o.kind == GSC_ADAM) g = decayed(g, p);
         if (o.kind == GSC_ADAMW) p = times(p, K);
         s[0] = lerp(s[0], g, B1);
-        s[1] = page_fma(times(B2, g), g, times(b2, s[1]));
+        s[1] = reference_fma(times(B2, g), g, times(b2, s[1]));
         T w = s[1];
         if (has(GSC_OPTIMIZER_AMSGRAD)) w = s[2] = s[1] <= s[2] ? s[2] : s[1];
         p = p - times(R, s[0]) / (std::sqrt(w) / S + eps);
@@ -170,7 +170,7 @@ class Page {
       case GSC_ADAGRAD: {
         const T R = o.lr / (1 + times(t - 1, o.lr_decay));
         g = decayed(g, p);
-        s[0] = page_fma(g, g, s[0]);
+        s[0] = reference_fma(g, g, s[0]);
         p = p - times(R, g) / (std::sqrt(s[0]) + eps);
         return;
       }
@@ -184,26 +184,26 @@ class Page {
       case GSC_RMSPROP: {
         const T a = o.alpha, A = 1 - o.alpha;
         g = decayed(g, p);
-        s[0] = page_fma(times(A, g), g, times(a, s[0]));
+        s[0] = reference_fma(times(A, g), g, times(a, s[0]));
         T w = s[0];
         if (has(GSC_OPTIMIZER_CENTERED)) {
           T &mean = o.momentum != 0 ? s[2] : s[1];
           mean = lerp(mean, g, A);
-          w = page_fma(-mean, mean, w);
+          w = reference_fma(-mean, mean, w);
           if (w < 0) w = 0;
         }
         const T root = std::sqrt(w + eps_root) + eps;
         if (o.momentum != 0) s[1] = times(momentum, s[1]) + g / root;
-        p = o.momentum != 0 ? page_fma(-LR, s[1], p) : p - times(LR, g) / root;
+        p = o.momentum != 0 ? reference_fma(-LR, s[1], p) : p - times(LR, g) / root;
         return;
       }
       case GSC_ADADELTA: {
         const T rho = o.rho, R = 1 - o.rho;
         g = decayed(g, p);
-        s[0] = page_fma(times(R, g), g, times(rho, s[0]));
+        s[0] = reference_fma(times(R, g), g, times(rho, s[0]));
         const T d = times(std::sqrt(s[1] + eps) / std::sqrt(s[0] + eps), g);
-        s[1] = page_fma(times(R, d), d, times(rho, s[1]));
-        p = page_fma(-LR, d, p);
+        s[1] = reference_fma(times(R, d), d, times(rho, s[1]));
+        p = reference_fma(-LR, d, p);
         return;
       }
       case GSC_ADAMAX:
@@ -216,9 +216,9 @@ class Page {
         const T A = times(way(o.warmup_steps), o.alpha);
         p = times(p, K);
         s[0] = lerp(s[0], g, B1);
-        s[1] = page_fma(times(B2, g), g, times(b2, s[1]));
+        s[1] = reference_fma(times(B2, g), g, times(b2, s[1]));
         s[2] = lerp(s[2], g, static_cast<T>(way(o.beta3_warmup) < 1 ? slow_rate(way(o.beta3_warmup)) : 1 - o.beta3));
-        const T sum = within_range(page_fma(A, s[2], s[0] / static_cast<T>(1 - power(o.beta1, t))),
+        const T sum = within_range(reference_fma(A, s[2], s[0] / static_cast<T>(1 - power(o.beta1, t))),
                                    std::isfinite(s[0]) && std::isfinite(s[2]));
         p = p - times(LR, sum) / (std::sqrt(s[1]) / static_cast<T>(std::sqrt(1 - power(o.beta2, t))) + eps);
         return;
@@ -229,12 +229,12 @@ class Page {
         const T y = p, z = t == 1 ? p : s[0];
         T d = g;
         if (o.kind == GSC_ADAMW_SCHEDULE_FREE) {
-          s[1] = page_fma(times(B2, g), g, times(b2, s[1]));
+          s[1] = reference_fma(times(B2, g), g, times(b2, s[1]));
           d = g / (std::sqrt(s[1] / static_cast<T>(1 - power(o.beta2, t))) + eps);
         }
         d = decayed(d, y);
-        p = page_fma(static_cast<T>(times(lr, times(beta, 1 - part) - 1)), d, lerp(y, z, static_cast<T>(part)));
-        s[0] = page_fma(-LR, d, z);
+        p = reference_fma(static_cast<T>(times(lr, times(beta, 1 - part) - 1)), d, lerp(y, z, static_cast<T>(part)));
+        s[0] = reference_fma(-LR, d, z);
         return;
       }
       case GSC_LARS: {
@@ -255,8 +255,9 @@ class Page {
         p = p - times(times(LR, r), lamb_direction(p, s[0], s[1]));
         return;
       default:
-        throw std::logic_error("element() of tests/support/page_formulas.h has no equations for the optimizer kind " +
-                               std::to_string(o.kind));
+        throw std::logic_error(
+            "element() of tests/support/reference_formulas.h has no equations for the optimizer kind " +
+            std::to_string(o.kind));
     }
   }
 
@@ -289,7 +290,7 @@ class Page {
     if (o.kind == GSC_ADAMAX) {
       s[1] = std::max(times(b2, s[1]), std::fabs(g) + eps);
     } else {
-      s[1] = page_fma(times(B2, d), d, times(b2, s[1]));
+      s[1] = reference_fma(times(B2, d), d, times(b2, s[1]));
     }
     if (o.kind == GSC_ADABELIEF) s[1] = s[1] + static_cast<T>(o.eps_root);
     T q = E;
