@@ -34,6 +34,7 @@ def lower(kind):
 PLACES = [
     ("tests/support/reference_formulas.h", "switch (o.kind)", "", constant, "its equations, again"),
     ("tests/oracle/oracle.py", "(SGD, ", ") = KINDS", lambda kind: kind.constant, "its equations, again"),
+    ("tests/conformance/python/test_*.py", "", "", lambda kind: kind.name, "a comparison with the original"),
     ("docs/reference/semantics.md", "**SGD**", "**Moving average", page, "its equations"),
     ("docs/reference/semantics.md", "| optimizer |", "\n\n", page, "its state"),
     ("docs/performance.md", "| optimizer |", "\n\n", page, "the bytes that a step moves"),
@@ -47,7 +48,7 @@ PLACES = [
 def missing(kinds):
     errors = []
     for file, begins, ends, called, what in PLACES:
-        text = (ROOT / file).read_text(encoding="utf-8")
+        text = "".join(path.read_text(encoding="utf-8") for path in sorted(ROOT.glob(file)))
         if begins not in text:
             errors.append(f"{file}: there is no `{begins}` any more; {sys.argv[0]} looks for it")
             continue

@@ -29,7 +29,7 @@ KIND = f""",
    * A trial.
    * @name{{Trial}}
    * @slots{{exp_avg: moment}}
-   * @options{{lr 1e-4, beta1 0.9, beta2 0.99, weight_decay 0}}
+   * @options{{lr 1e-4, beta1 0.9, weight_decay 0}}
    */
   GSC_TRIAL = {KINDS}
 }};
@@ -38,24 +38,34 @@ KIND = f""",
 EQUATIONS = """**Trial** (nobody, never)
 
 ```
-LR = lr    B1 = 1 - b1    B2 = 1 - b2    K = 1 - lr * wd
-d = sign(b1 * m + B1 * g)                       (0, -0 and NaN stay)
-p = p * K - LR * d
-m = b2 * m + B2 * g
+LR = lr    B1 = 1 - b1    K = 1 - lr * wd
+m = b1 * m + B1 * g
+p = p * K - LR * sign(m)                        (0, -0 and NaN stay)
 ```
 
 """
 
 
+SIGNUM = '''def trial(p, state, g, t, lr, beta1, weight_decay):
+    m = beta1 * state[0] + (1 - beta1) * g
+    doubtful = np.abs(m) <= 2.0**-22 * (np.abs(beta1 * state[0]) + np.abs((1 - beta1) * g))
+    return p - lr * (np.sign(m) + weight_decay * p), (m,), doubtful
+
+'''
+
+
 def formula(read):
-    """Lion, with a coefficient of its own."""
+    """Lion made into signSGD with momentum, which has one beta, with a coefficient of its own."""
     text = read("core/rules/optim/lion.h").replace("Lion", "Trial").replace("LION", "TRIAL")
     for before, after in (
+            ("  static constexpr bool kInBatches = true;\n", ""),
             ("kStates = 1;\n", "kStates = 1;\n  enum Own : int32_t { kShare, kOwnCount };\n"),
             ("    return common_coefficients(h, lr, maximize);\n",
              "    Coefficients<double> c = common_coefficients(h, lr, maximize);\n"
              "    c.own[kShare] = c.one_minus_beta1;\n    return c;\n"),
-            ("c.one_minus_beta1 * g", "c.own[kShare] * g")):
+            ("return c.one_minus_beta2;", "return c.one_minus_beta1;"),
+            ("c.one_minus_beta1 * g", "c.own[kShare] * g"),
+            ("state[0] = c.beta2 * state[0] + c.one_minus_beta2 * g;", "state[0] = blend;")):
         if before not in text:
             sys.exit(f"trial: lion.h does not have {before!r}")
         text = text.replace(before, after)
@@ -85,20 +95,26 @@ TRIALS = {
         ("core/rules/optim/trial.h", None, formula),
         (HEADER, "\n};\n\n/** Bits of gsc_optimizer_options.flags", KIND),
         ("tests/support/reference_formulas.h", "      case GSC_LION: {",
-         "      case GSC_TRIAL:\n      case GSC_LION: {"),
+         "      case GSC_TRIAL:\n        s[0] = times(b1, s[0]) + times(B1, g);\n        p = times(p, K) - times(LR, s[0] > 0 ? "
+         "T(1) : s[0] < 0 ? T(-1) : s[0]);\n        return;\n      case GSC_LION: {"),
         ("docs/reference/semantics.md", "**LAMB** (", EQUATIONS + "**LAMB** ("),
         ("docs/reference/semantics.md", "| Lion |", "| Trial | `exp_avg` | 4 | 24 | nobody | 2.1 ulp |\n| Lion |"),
         ("tests/oracle/oracle.py", f") = KINDS = range({KINDS})", f", TRIAL) = KINDS = range({KINDS + 1})"),
         ("tests/oracle/oracle.py", 'LION: ["exp_avg"]', 'LION: ["exp_avg"], TRIAL: ["exp_avg"]'),
-        ("tests/oracle/oracle.py", "o.beta2 if o.kind == LION", "o.beta2 if o.kind in (LION, TRIAL)"),
-        ("tests/oracle/oracle.py", "    if o.kind == LION:", "    if o.kind in (LION, TRIAL):"),
+        ("tests/oracle/oracle.py", "    if o.kind == LION:", "    if o.kind == TRIAL:\n        m = b1 * state[0] + B1 * g\n"
+         "        return p * K - LR * np.where(m > 0, T(1), np.where(m < 0, T(-1), m)), [m]\n    if o.kind == LION:"),
+        ("tests/conformance/python/test_papers.py", "def lamb(", SIGNUM + "\ndef lamb("),
+        ("tests/conformance/python/test_papers.py", 'RULES = {', 'RULES = {"Trial": (trial, gs.Trial, ("exp_avg",)), '),
+        ("tests/conformance/python/test_papers.py", 'CASES = [',
+         'CASES = [("Trial", dict(lr=1e-3, beta1=0.9, weight_decay=0.1)),\n         '),
+        ("bindings/python/gradscaler/optim.py", "`nesterov`, `betas`,", "`nesterov`, `betas`, `beta1`,"),
         ("docs/performance.md", "Adagrad, Lion, RMSprop", "Adagrad, Lion, Trial, RMSprop"),
         ("docs/pytorch.md", "`Lion`, `LAMB`", "`Lion`, `Trial`, `LAMB`"),
         ("README.md", "AdEMAMix, Lion,", "AdEMAMix, Lion, Trial,"),
         ("benchmarks/optimizers.cpp", '    {"lion",', '    {"trial", {.kind = trial}, 1},\n    {"lion",'),
         ("benchmarks/gpu/bench.cpp", '        {"Lion",', '        {"Trial", trial, 20},\n        {"Lion",'),
-    ], f"abi|core.optimizer_places|capi_optimizer|capi_bad_input|core.kernels.*KernelApply|oracle|docs.pages|bindings|"
-       f"python.torch_formats|{LANGUAGES}"),
+    ], f"abi|core.optimizer_places|capi_optimizer|capi_bad_input|core.kernels.*(KernelApply|Formulas)|oracle|"
+       f"docs.pages|bindings|python.torch_formats|conformance.python.papers|{LANGUAGES}"),
     "dtype": ([
         ("core/rules/convert.h", "GSC_HD float bf16_to_fp32(uint16_t value) {",
          "GSC_HD float bf16_to_fp32(uint16_t value);\n"

@@ -175,7 +175,11 @@ def formulas(api, root):
             continue
         if [name for name, _ in lists] != [path.stem.upper()]:
             fail(f"{OPTIM}/{path.name}: its list of formulas is GSC_{path.stem.upper()}_FORMULAS")
-        kinds = [name for name in re.findall(r"\bkinds::k(\w+)", text) if name in order]
+        named = re.findall(r"\bkinds::k(\w+)", text)
+        kinds = [name for name in named if name in order]
+        if not kinds:
+            fail(f"{OPTIM}/{path.name}: gradscaler.h has no kind with @name{{{' or '.join(named)}}}" if named else
+                 f"{OPTIM}/{path.name}: no formula has a kKind, which is kinds::k<Name>")
         found.append((min(map(order.get, kinds)), path.stem, ROW.findall(lists[0][1]), kinds))
     found.sort()
     missing = order.keys() - {name for *_, kinds in found for name in kinds}

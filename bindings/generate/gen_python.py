@@ -191,7 +191,9 @@ def make_fields(interface):
 
 
 def arguments_of(kind):
-    """The arguments of an optimizer, in the order of its options in the header. The betas are one."""
+    """The arguments of an optimizer, in the order of its options in the header. Two betas are one."""
+    if "beta2" not in kind.options:
+        return list(kind.arguments)
     return [{"beta1": "betas"}.get(name, name) for name in kind.arguments if name != "beta2"]
 
 

@@ -10,7 +10,8 @@
 namespace gsc_test {
 namespace {
 
-/// Parameters after a few steps, in which every option that the kind uses can show.
+/// Parameters after a few steps, in which every option that the kind uses can show. If that of a new kind does not, change
+/// the gradients so that it does.
 std::vector<double> trained(const gsc_optimizer_options &options) {
   const Context context = make_context();
   Buffer params(GSC_FP64, 4), grads(GSC_FP64, 4);
@@ -18,7 +19,7 @@ std::vector<double> trained(const gsc_optimizer_options &options) {
   for (int i = 0; i < 4; ++i) params.set(i, 0.5 + 0.25 * i);
   const Optimizer optimizer = make_optimizer(context, options, param_list, grad_list);
   // Smaller and of changing sign, which shows a largest exp_avg_sq and what decides a sign.
-  for (const double size : {0.5, 0.25, 0.02, -0.1, 0.03, -0.02, 0.01}) {
+  for (const double size : {0.5, 0.25, 0.02, -0.3, 0.03, -0.02, 0.01}) {
     for (int i = 0; i < 4; ++i) grads.set(i, size * (i - 1.5));
     EXPECT_GSC_OK(gsc_optimizer_step(optimizer, nullptr));
   }
@@ -52,8 +53,12 @@ void change(gsc_optimizer_options &o, gsc::Option option) {
   }
 }
 
-constexpr gsc::Option kOptions[] = {
-#define GSC_EACH(field, range) gsc::Option::field,
+struct NamedOption {
+  gsc::Option option;
+  const char *name;
+};
+constexpr NamedOption kOptions[] = {
+#define GSC_EACH(field, range) {gsc::Option::field, #field},
     GSC_OPTIMIZER_RANGES(GSC_EACH)
 #undef GSC_EACH
 };
@@ -65,13 +70,13 @@ TEST(KindOptions, AnOptionCountsOrIsRefused) {
   for (const int32_t kind : optimizer_kinds()) {
     const gsc_optimizer_options base = base_of(kind);
     const std::vector<double> before = trained(base);
-    for (const gsc::Option option : kOptions) {
+    for (const auto &[option, name] : kOptions) {
       if (option == gsc::Option::ema_decay) continue;  // of every kind; it changes no parameter
-      SCOPED_TRACE(text(kind_of(kind).name, ", option ", static_cast<int>(option)));
+      SCOPED_TRACE(text(kind_of(kind).name, ", ", name));
       gsc_optimizer_options other = base;
       change(other, option);
       if (uses(kind, option)) {
-        EXPECT_NE(trained(other), before);
+        EXPECT_NE(trained(other), before) << "the option changes no parameter";
       } else {
         EXPECT_INVALID(status_of_optimizer(context, &other, params, grads), "does not use it: it must be 0");
       }

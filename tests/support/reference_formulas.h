@@ -42,7 +42,7 @@ inline double power(double x, double t) {
   }
   return r;
 }
-/// A product that stays one.
+/// A product that is rounded before anything is added to it.
 template <typename T>
 T times(T a, T b) {
   const volatile T product = a * b;
