@@ -264,6 +264,22 @@ TEST(OptimizerLion, KeepsTheSignOfZero) {
   }
 }
 
+/// Before it rectifies, RAdam does not divide by the root of its second moment, whatever that is: inf after a gradient
+/// whose square is, and NaN after that with beta2 0.
+TEST(OptimizerRadam, ASecondMomentThatIsNotUsedDoesNoHarm) {
+  const Context context = make_context();
+  gsc_optimizer_options options = optimizer_options(GSC_RADAM);
+  for (const double beta2 : {0.0, 0.5}) {
+    options.beta2 = beta2;
+    Trainer trainer(context, {.options = options, .counts = {20}});
+    for (const double g : {1e30, 1e30, 1.0}) {
+      trainer.fill_grads(g);
+      trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer, nullptr); });
+      EXPECT_TRUE(std::isfinite(trainer.params()[0].get(0))) << beta2;
+    }
+  }
+}
+
 TEST(OptimizerEmpty, TensorsAndLists) {
   const Context context = make_context();
   for (const std::vector<int64_t> &counts : {std::vector<int64_t>{}, {0, 0}, {0, 5, 0}}) {

@@ -21,7 +21,8 @@ struct AdamLike {
   enum Own : int32_t {
     kSurprise,  ///< 1: the second moment is of g - m (AdaBelief), 0: of g
     kLargest,   ///< 1: of the larger of it and |g| (Adamax), 0: a mean
-    kMostRoot,  ///< no root of the second moment is larger: inf, or 0, and the divisor is eps (RAdam)
+    kMostRoot,  ///< the largest root of the second moment that counts: inf, or -1 for none (RAdam)
+    kElseRoot,  ///< takes the place of one that does not count: NaN, or 0
     kOwnCount
   };
 
@@ -43,7 +44,7 @@ struct AdamLike {
     const T size = c.own[kLargest] != T(0) ? largest : mean;
     // A limit, and no condition that is the same for all elements: with two of these compilers vectorise nothing.
     const T measured = square_root(mean / c.bias2) / c.sqrt_bias2;
-    const T root = (measured > c.own[kMostRoot] ? c.own[kMostRoot] : measured) + c.eps;
+    const T root = (measured <= c.own[kMostRoot] ? measured : c.own[kElseRoot]) + c.eps;
     const T divisor = c.own[kLargest] != T(0) ? largest : root;
     state[0] = m;
     state[1] = size;
@@ -51,12 +52,12 @@ struct AdamLike {
   }
 
  protected:
-  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
   GSC_HD static Coefficients<double> start(const Hyper &h, double lr, bool maximize, bool decoupled) {
     Coefficients<double> c = common_coefficients(h, lr, maximize);
     decay_once(c, decoupled);
     c.eps_root = 0.0;
-    c.own[kMostRoot] = kInfinity;
+    c.own[kMostRoot] = std::numeric_limits<double>::infinity();
+    c.own[kElseRoot] = std::numeric_limits<double>::quiet_NaN();
     return c;
   }
 };
@@ -106,7 +107,8 @@ struct Radam : AdamLike {
       c.lr =
           c.lr * square_root(bias2 * ((length - 4.0) * (length - 2.0) * most) / ((most - 4.0) * (most - 2.0) * length));
     } else {  // the divisor is eps
-      c.own[kMostRoot] = 0.0;
+      c.own[kMostRoot] = -1.0;
+      c.own[kElseRoot] = 0.0;
       c.eps = 1.0;
     }
     return c;
