@@ -76,12 +76,13 @@ def formula(read):
 TRIALS = {
     "field": ([
         (HEADER, "  int32_t reserved;\n};\n\n/** PyTorch's policy.",
-         "  /** A trial. @range{>= 0} @default{0} */\n  int32_t trial;\n};\n\n/** PyTorch's policy."),
+         "  /** A trial. @range{>= 1} @none{0} @default{0} */\n  int32_t trial;\n};\n\n/** PyTorch's policy."),
         ("core/objects/scaler_options.cpp",
          '  if (o.reserved != 0) refuse_value(kOptions.field("reserved"), o.reserved, "0");\n', ""),
+        ("tests/oracle/world.py", '"enabled": [1]}', '"enabled": [1], "trial": [0, 1]}'),
         ("tests/capi/option_limits_test.cpp", "{GSC_FIELD(O, reserved), {0}, {-1, 1}},\n  };\n#define GSC_ROW",
-         "{GSC_FIELD(O, trial), {0, kMaxInt}, {-1}},\n  };\n#define GSC_ROW"),
-    ], f"abi|capi_bad_input|cpp_|bindings|{LANGUAGES}"),
+         "{GSC_FIELD(O, trial), {0, 1, kMaxInt}, {-1}},\n  };\n#define GSC_ROW"),
+    ], f"abi|capi_bad_input|cpp_|bindings|oracle|{LANGUAGES}"),
     "getter": ([
         (HEADER, "/** Number of state slots. */\n", "/** Seven. */\nGSC_API gsc_status gsc_optimizer_get_trial(const "
          "gsc_optimizer *optimizer, int32_t *out_trial);\n/** Number of state slots. */\n"),
@@ -95,13 +96,14 @@ TRIALS = {
         ("core/rules/optim/trial.h", None, formula),
         (HEADER, "\n};\n\n/** Bits of gsc_optimizer_options.flags", KIND),
         ("tests/support/reference_formulas.h", "      case GSC_LION: {",
-         "      case GSC_TRIAL:\n        s[0] = times(b1, s[0]) + times(B1, g);\n        p = times(p, K) - times(LR, s[0] > 0 ? "
-         "T(1) : s[0] < 0 ? T(-1) : s[0]);\n        return;\n      case GSC_LION: {"),
+         "      case GSC_TRIAL:\n        s[0] = times(b1, s[0]) + times(B1, g);\n        p = times(p, K) - "
+         "times(LR, s[0] > 0 ? T(1) : s[0] < 0 ? T(-1) : s[0]);\n        return;\n      case GSC_LION: {"),
         ("docs/reference/semantics.md", "**LAMB** (", EQUATIONS + "**LAMB** ("),
         ("docs/reference/semantics.md", "| Lion |", "| Trial | `exp_avg` | 4 | 24 | nobody | 2.1 ulp |\n| Lion |"),
         ("tests/oracle/oracle.py", f") = KINDS = range({KINDS})", f", TRIAL) = KINDS = range({KINDS + 1})"),
         ("tests/oracle/oracle.py", 'LION: ["exp_avg"]', 'LION: ["exp_avg"], TRIAL: ["exp_avg"]'),
-        ("tests/oracle/oracle.py", "    if o.kind == LION:", "    if o.kind == TRIAL:\n        m = b1 * state[0] + B1 * g\n"
+        ("tests/oracle/oracle.py", "    if o.kind == LION:",
+         "    if o.kind == TRIAL:\n        m = b1 * state[0] + B1 * g\n"
          "        return p * K - LR * np.where(m > 0, T(1), np.where(m < 0, T(-1), m)), [m]\n    if o.kind == LION:"),
         ("tests/conformance/python/test_papers.py", "def lamb(", SIGNUM + "\ndef lamb("),
         ("tests/conformance/python/test_papers.py", 'RULES = {', 'RULES = {"Trial": (trial, gs.Trial, ("exp_avg",)), '),

@@ -214,14 +214,13 @@ def files(api, root):
         lines += ["", *kind(found)]
     names = [f"&kinds::k{found.name}" for found in api.kinds]
     options = api.type("gsc_optimizer_options")
-    common = [f"Option::{field.name}" for field in options.fields
-              if field.range and not any(field.name in found.options for found in api.kinds)]
+    common = [f"Option::{field.name}" for field in options.fields if field.range and field.default is not None]
     flags = [f"GSC_{flag.constant}" for flag in options.flags
              if not any(flag.name in found.flags for found in api.kinds)]
     kinds = [KINDS_HEAD.rstrip("\n"), "namespace kinds {", *lines, "", "}  // namespace kinds", "",
              "/// All of them, in the order of their codes.",
              *listed("inline constexpr const Kind *kKinds[] = {", names, ", ", "};"), "",
-             "/// Options and flags that every kind uses: those that no kind lists.",
+             "/// Options and flags that every kind uses: those with a @default, and those that no kind lists.",
              *listed("inline constexpr Option kCommonOptions[] = {", common, ", ", "};"),
              *listed("inline constexpr uint32_t kCommonFlags = ", flags, " | ", ";"), "", "}  // namespace gsc", ""]
     ranges = [RANGES_HEAD.rstrip("\n")]

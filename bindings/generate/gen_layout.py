@@ -71,8 +71,10 @@ def check(api, numbers):
         # What is not in SIZES is a pointer, to data or to a function.
         ends = [offsets[name][field["name"]] + SIZES.get(field["type"], 8) * field.get("elements", 1)
                 for field in fields]
-        if ends != [*offsets[name].values()][1:] + [sizes[name]]:
-            fail(f"{name} has a gap; {NUMBERS} and the header disagree")
+        for field, end, next_ in zip(fields, ends, [*offsets[name].values()][1:] + [sizes[name]], strict=True):
+            if end != next_:
+                fail(f"{name}.{field['name']} ends at byte {end}, but in {NUMBERS} the next begins, or the struct ends, "
+                     f"at {next_}; there are no gaps: use 8 bytes, or add `int32_t reserved`")
 
 
 def files(api, root):

@@ -357,10 +357,18 @@ class Header:
                 if key not in kind:
                     raise HeaderError(f"{kind['name']} lacks @{ {'class': 'name'}.get(key, key)}")
             for name, option in kind["options"].items():
-                if option and "range" not in fields.get(name, {}):
-                    raise HeaderError(f"{kind['name']}: {name} is no option with a range")
+                if option and name not in fields:
+                    raise HeaderError(f"{kind['name']}: there is no option {name}")
+                if option and ("range" not in fields[name] or "default" in fields[name]):
+                    raise HeaderError(f"{kind['name']}: the option {name} needs a @range, and no @default, which each "
+                                      "kind has in its @options")
                 if not option and f"GSC_OPTIMIZER_{name.upper()}" not in constants:
                     raise HeaderError(f"{kind['name']}: there is no flag {name}")
+        used = {name for kind in kinds["items"] for name in kind["options"]}
+        for name, field in fields.items():
+            if "range" in field and "default" not in field and name not in used:
+                raise HeaderError(f"gsc_optimizer_options.{name}: no kind has it in its @options; if all kinds use it, "
+                                  "it has a @default")
 
     def check_initializers(self):
         """The values of the _INIT macros are the fields' defaults."""
@@ -371,7 +379,7 @@ class Header:
             fields = structs[node.type.type.names[0]]
             values = node.init.exprs
             if len(values) != len(fields):
-                raise HeaderError(f"{node.name} has {len(values)} values, the struct {len(fields)} fields")
+                fail(node.coord.line, f"{node.name} has {len(values)} values, the struct {len(fields)} fields")
             for field, value in zip(fields, values, strict=True):
                 if field["name"] == "struct_size":
                     continue
@@ -380,7 +388,7 @@ class Header:
                 same = text == wanted or re.match(NUMBER, text) and re.match(NUMBER, wanted) \
                     and float(text.rstrip("f")) == float(wanted)
                 if not same:
-                    raise HeaderError(f"{node.name} sets {field['name']} to {text}, but its @default is {wanted}")
+                    fail(node.coord.line, f"{node.name} sets {field['name']} to {text}, but its @default is {wanted}")
 
 
 def texts(folder):

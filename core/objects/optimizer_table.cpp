@@ -124,32 +124,32 @@ void validate(const gsc_optimizer_options &o) {
 Hyper make_hyper(const gsc_optimizer_options &o) {
   // Without momentum PyTorch's SGD takes the gradient whole, whatever the dampening.
   const double dampening = o.kind == GSC_SGD && o.momentum == 0.0 ? 0.0 : o.dampening;
-  const bool decoupled = (o.flags & GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY) != 0;
-  return {o.lr,
-          o.beta1,
-          o.beta2,
-          o.eps,
-          o.weight_decay,
-          o.momentum,
-          dampening,
-          o.lr_decay,
-          o.alpha,
-          o.rho,
-          std::pow(0.96, o.momentum_decay),
-          o.eps_root,
-          o.beta3,
-          half_life(o.beta1),
-          half_life(o.beta3),
-          o.warmup_steps,
-          o.beta3_warmup,
-          o.weight_step_power,
-          o.weight_lr_power,
-          o.trust_coefficient,
-          o.ema_decay,
-          decoupled,
-          (o.flags & GSC_OPTIMIZER_NESTEROV) != 0,
-          (o.flags & GSC_OPTIMIZER_BIAS_CORRECTION) != 0,
-          (o.flags & GSC_OPTIMIZER_EMA_WARMUP) != 0};
+  const auto has = [&](uint32_t flag) { return (o.flags & flag) != 0; };
+  return {.lr = o.lr,
+          .beta1 = o.beta1,
+          .beta2 = o.beta2,
+          .eps = o.eps,
+          .weight_decay = o.weight_decay,
+          .momentum = o.momentum,
+          .dampening = dampening,
+          .lr_decay = o.lr_decay,
+          .alpha = o.alpha,
+          .rho = o.rho,
+          .mu_decay = std::pow(0.96, o.momentum_decay),
+          .eps_root = o.eps_root,
+          .beta3 = o.beta3,
+          .half_life1 = half_life(o.beta1),
+          .half_life3 = half_life(o.beta3),
+          .warmup_steps = o.warmup_steps,
+          .beta3_warmup = o.beta3_warmup,
+          .weight_step_power = o.weight_step_power,
+          .weight_lr_power = o.weight_lr_power,
+          .trust_coefficient = o.trust_coefficient,
+          .ema_decay = o.ema_decay,
+          .decoupled = has(GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY),
+          .nesterov = has(GSC_OPTIMIZER_NESTEROV),
+          .corrects_bias = has(GSC_OPTIMIZER_BIAS_CORRECTION),
+          .warms_up_ema = has(GSC_OPTIMIZER_EMA_WARMUP)};
 }
 
 }  // namespace gsc

@@ -29,12 +29,11 @@ struct Case {
   int32_t arithmetic() const { return param_dtype == GSC_FP64 ? GSC_FP64 : GSC_FP32; }
   Coefficients<double> coefficients() const {
     const double dampening = variant == Variant::kSgdMomentum ? 0.25 : 0.0;
-    const Hyper h{1e-2,  0.9,     0.99,                      // lr, betas
-                  1e-8,  0.05,    0.8,   dampening, 0.1,     // eps, weight_decay, momentum, dampening, lr_decay
-                  0.95,  0.9,     0.99,  1e-9,      0.9999,  // alpha, rho, mu_decay, eps_root, beta3
-                  5.579, 6930.12, 0,     0,         0.0,     // half lives, warm-ups, weight_step_power
-                  2.0,   0.5,     0.0,                       // weight_lr_power, trust_coefficient, ema_decay
-                  false, false,   false, false};             // flags
+    Hyper h{};
+    h.lr = 1e-2, h.lr_decay = 0.1, h.weight_decay = 0.05, h.eps = 1e-8, h.eps_root = 1e-9;
+    h.beta1 = 0.9, h.beta2 = 0.99, h.beta3 = 0.9999, h.half_life1 = 5.579, h.half_life3 = 6930.12;
+    h.momentum = 0.8, h.dampening = dampening, h.mu_decay = 0.99, h.alpha = 0.95, h.rho = 0.9;
+    h.weight_lr_power = 2.0, h.trust_coefficient = 0.5;
     return make_coefficients(variant, h, h.lr, maximize, 3);
   }
   std::string text() const {

@@ -53,6 +53,12 @@ def memory(address, count, dtype):
     return np.asarray((kind * count).from_address(address)) if count else np.zeros(0, dtype)
 
 
+def values_of(option, values):
+    if option not in values:
+        raise SystemExit(f"world.py has no values of the option {option}: the oracle would never see it")
+    return values[option]
+
+
 class List:
     def __init__(self, world, context, dtypes, counts, fill):
         self.dtypes, self.counts, self.is_away = dtypes, counts, context is world.away
@@ -193,18 +199,18 @@ class World:
             o.growth_interval = pick([1, 2, 3])
             return
         self.must("scaler_options_init", byref(o), o.struct_size, 0)
-        o.init_scale = pick([1.0, 2.0 ** 16, 1024.0, 3.0, 0.25, 2.0 ** -20, 2.0 ** 30])
+        scale = pick([1.0, 2.0 ** 16, 1024.0, 3.0, 0.25, 2.0 ** -20, 2.0 ** 30])
+        recovery = pick([(0.0, 0), (scale, 1), (scale * 4, 2)])
+        values = {
+            "init_scale": [scale], "growth_factor": [2.0, 2.0, 1.5, 1.1, 16.0], "growth_interval": [1, 2, 3, 5],
+            "backoff_factor": [0.5, 0.5, 0.7, 0.1, 0.0625], "min_scale": [0.0, 0.0, scale, scale / 3, scale / 1e3],
+            "max_scale": [0.0, 0.0, scale, scale * 3, 3.4028234663852886e38], "hysteresis": [1, 1, 2, 3],
+            "hysteresis_refill": [0, 1, 2], "growth_timing": [0, 1, 2], "overflow_tolerance": [0.0, 0.0, 0.3, 0.5, 1.0],
+            "recovery_threshold": [recovery[0]], "recovery_interval": [recovery[1]], "floor_action": [0, 1, 2],
+            "floor_patience": [1, 1, 2], "history_capacity": [0, 1, 3, 16], "enabled": [1]}
         o.flags = pick(range(16))
-        o.growth_factor, o.backoff_factor = pick([2.0, 2.0, 1.5, 1.1, 16.0]), pick([0.5, 0.5, 0.7, 0.1, 0.0625])
-        o.growth_interval = pick([1, 2, 3, 5])
-        o.min_scale = pick([0.0, 0.0, o.init_scale, o.init_scale / 3, o.init_scale / 1e3])
-        o.max_scale = pick([0.0, 0.0, o.init_scale, o.init_scale * 3, 3.4028234663852886e38])
-        o.hysteresis, o.hysteresis_refill = pick([1, 1, 2, 3]), pick([0, 1, 2])
-        o.growth_timing = pick([0, 1, 2])
-        o.overflow_tolerance = pick([0.0, 0.0, 0.3, 0.5, 1.0])
-        o.recovery_threshold, o.recovery_interval = pick([(0.0, 0), (o.init_scale, 1), (o.init_scale * 4, 2)])
-        o.floor_action, o.floor_patience = pick([0, 1, 2]), pick([1, 1, 2])
-        o.history_capacity = pick([0, 1, 3, 16])
+        for field in API.type("gsc_scaler_options").fields:
+            setattr(o, field.name, pick(values_of(field.name, values)))
 
     def make_context(self):
         options, context = self.lib.struct("gsc_context_options"), ctypes.c_void_p()
@@ -226,19 +232,22 @@ class World:
         """Random values of the options that the kind uses."""
         pick, o, table = self.pick, options, KINDS[kind]
         self.must("optimizer_options_init", byref(o), o.struct_size, kind)
-        common = {"lr": [0.0, 1e-3, 0.1, 1.0, 0.3], "beta1": [0.0, 0.9, 0.3, 0.5, 0.95],
-                  "beta2": [0.0, 0.999, 0.99, 0.7, 0.9999], "eps": [0.0, 1e-8, 1e-6, 1e-3],
-                  "weight_decay": [0.0, 0.01, 0.1, 1.0]} if self.chance(0.7) else {}
-        choices = common | {
-            "momentum": momenta, "dampening": [0.0, 0.1, 0.5], "weight_step_power": [0.0, 1.0, 2.0],
-            "weight_lr_power": [0.0, 1.0, 2.0], "warmup_steps": [0, 1, 5], "beta3_warmup": [0, 5, 100],
-            "eps_root": [0.0, 1e-12, 1e-3], "momentum_decay": [0.0, 4e-3, 1.0], "trust_coefficient": [0.0, 1e-3, 1.0],
-            "lr_decay": [0.0, 0.1], "initial_accumulator_value": [0.0, 0.1, 1.0]}
+        usual = ("lr", "beta1", "beta2", "eps", "weight_decay")  # which many programs leave at their defaults
+        varied = self.chance(0.7)
+        choices = {
+            "lr": [0.0, 1e-3, 0.1, 1.0, 0.3], "beta1": [0.0, 0.9, 0.3, 0.5, 0.95],
+            "beta2": [0.0, 0.999, 0.99, 0.7, 0.9999], "eps": [0.0, 1e-8, 1e-6, 1e-3],
+            "weight_decay": [0.0, 0.01, 0.1, 1.0], "momentum": momenta, "dampening": [0.0, 0.1, 0.5],
+            "weight_step_power": [0.0, 1.0, 2.0], "weight_lr_power": [0.0, 1.0, 2.0], "warmup_steps": [0, 1, 5],
+            "beta3": [0.9999, 0.99, 0.5], "beta3_warmup": [0, 5, 100], "alpha": [0.0, 0.99, 0.5, 5.0],
+            "rho": [0.0, 0.9, 0.99, 0.5], "eps_root": [0.0, 1e-12, 1e-3], "momentum_decay": [0.0, 4e-3, 1.0],
+            "trust_coefficient": [0.0, 1e-3, 1.0], "lr_decay": [0.0, 0.1], "initial_accumulator_value": [0.0, 0.1, 1.0]}
         for name, option in table.options.items():
-            values = choices.get(name, [])
-            # A range that leaves out its ends.
-            values = [value for value in values if value or not option.get("range", "").startswith("(")]
-            if values and (name != "eps_root" or self.chance(0.5)):
+            narrower = api.range_of(option.get("range", "finite"))
+            values = [value for value in values_of(name, choices)
+                      if (value or narrower.has_low or narrower.low is None)
+                      and (narrower.high is None or value < float(narrower.high))]
+            if (varied or name not in usual) and (name != "eps_root" or self.chance(0.5)):
                 setattr(o, name, pick(values))
         o.ema_decay = pick(decays)
         if flags is not None:

@@ -31,10 +31,10 @@ PRESETS: tuple[str, ...] = tuple(PRESET)
 def apply(options: Any, arguments: dict[str, Any]) -> None:
     """Sets fields of the library's options. An unknown argument is a TypeError, as for a call."""
     for name, value in arguments.items():
-        if name in INTEGERS:
+        if name in LIMITS and value is None:
+            setattr(options, name, 0)
+        elif name in INTEGERS:
             setattr(options, name, integer(name, value, -(1 << 31), (1 << 31) - 1))
-        elif name in LIMITS and value is None:
-            setattr(options, name, 0.0)
         elif name in REALS:
             setattr(options, name, real(name, value, FLOAT32_MAX) if name in SCALES else real(name, value))
         elif name in WORDS:

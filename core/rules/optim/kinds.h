@@ -175,7 +175,7 @@ inline constexpr const Kind *kKinds[] = {&kinds::kSGD, &kinds::kAdam, &kinds::kA
                                          &kinds::kAdamWScheduleFree, &kinds::kSGDScheduleFree, &kinds::kLARS,
                                          &kinds::kNovoGrad};
 
-/// Options and flags that every kind uses: those that no kind lists.
+/// Options and flags that every kind uses: those with a @default, and those that no kind lists.
 inline constexpr Option kCommonOptions[] = {Option::ema_decay};
 inline constexpr uint32_t kCommonFlags = GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_WRITE_GRADS
                                          | GSC_OPTIMIZER_COUNT_UNCHANGED | GSC_OPTIMIZER_EMA_WARMUP;
