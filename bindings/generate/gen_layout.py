@@ -73,7 +73,7 @@ def check(api, numbers):
                 for field in fields]
         for field, end, next_ in zip(fields, ends, [*offsets[name].values()][1:] + [sizes[name]], strict=True):
             if end != next_:
-                fail(f"{name}.{field['name']} ends at byte {end}, but in {NUMBERS} the next begins, or the struct ends, "
+                fail(f"{name}.{field['name']} ends at byte {end}, but in {NUMBERS} the next begins or the struct ends "
                      f"at {next_}; there are no gaps: use 8 bytes, or add `int32_t reserved`")
 
 

@@ -234,7 +234,7 @@ def test_docstrings_name_what_is_taken(module, needs):
         taken = set(inspect.signature(thing).parameters) - {"self", "cls"}
         said = set(re.findall(r"\w+", " ".join(re.findall(r"`+(.+?)`+", text, re.S))))
         missing = taken - said and taken - said - originals(text)
-        where = "no docstring of its class and base classes, of which Optimizer in optim.py has shared arguments, says" \
+        where = "no docstring of its class and its bases, of which Optimizer in optim.py has the shared ones, says" \
             if path.endswith(".__init__") else "its docstring does not say"
         assert not missing, f"{path}: {where} what {sorted(missing)} are"
         checked += len(taken)
