@@ -70,6 +70,21 @@ def test_scalers():
             assert given[name] == float(SCALER[name]), name
 
 
+def assert_updates_as_a_scaler(update_scale):
+    given = signature(update_scale)
+    assert given == {name: float(SCALER[name]) for name in ("growth_factor", "backoff_factor", "growth_interval")}
+
+
+def test_update_scale():
+    assert_updates_as_a_scaler(gs.ops.update_scale)
+
+
+def test_update_scale_of_jax():
+    library("jax")
+    from gradscaler import jax as gsj
+    assert_updates_as_a_scaler(gsj.update_scale)
+
+
 def test_adamw_of_jax():
     library("jax")
     from gradscaler import jax as gsj
