@@ -7,6 +7,7 @@ gen-api writes, which tests/cpp/options_test.cpp compares with the library's.
 
 import inspect
 import json
+import re
 
 import pytest
 
@@ -68,6 +69,14 @@ def test_scalers():
         given = signature(scaler.__init__)
         for name in ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled"):
             assert given[name] == float(SCALER[name]), name
+
+
+def test_presets_on_the_page():
+    """First scale and interval in the table of docs/concepts.md."""
+    rows = re.findall(r"^\| `(\w+)` \|.*?\| 2\^(\d+) \| (\d+) \|", (ROOT / "docs/concepts.md").read_text("utf-8"), re.M)
+    found = {name.lower(): (2.0 ** int(scale), int(interval)) for name, scale, interval in rows}
+    presets = {name: gs.GradScaler.from_preset(name) for name in gs.PRESETS}
+    assert found == {name: (made.get_scale(), made.get_growth_interval()) for name, made in presets.items()}
 
 
 def assert_updates_as_a_scaler(update_scale):
