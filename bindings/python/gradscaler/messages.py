@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library's messages in Python's words, from the fields of an error: arguments and tensors by the users' names."""
+"""The library's messages with the users' names of arguments and tensors, in place of the references that they begin with
+and refer to: docs/dev/bindings.md has their form. The rest of a message is copied."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def _subject(error: GradscalerError) -> str:
 
 
 def _rest(text: str, arguments: Mapping[str, Named], fields: Mapping[str, str]) -> str:
-    """The rest of the sentence, in which the library may refer to other arguments and flags."""
+    """The rest of the message, with references to other arguments and flags replaced."""
     def reference(found: re.Match[str]) -> str:
         entries = [int(n) for n in re.findall(r"\d+", found[2])]
         known = found[1] in arguments or found[1] in _STRUCTS
