@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library's messages with the users' names of arguments and tensors, in place of the references that they begin with
-and refer to: docs/dev/bindings.md has their form. The rest of a message is copied."""
+"""The library's messages with the users' names of arguments and tensors. docs/dev/bindings.md has the form of the
+references that they replace. The rest of a message is copied."""
 
 from __future__ import annotations
 
