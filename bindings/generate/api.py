@@ -134,12 +134,12 @@ class Handle:
         for function in api.functions:
             if not function.name.startswith(f"{name}_get_") or len(function.parameters) != 2:
                 continue
-            if re.fullmatch(r"u?int(8|16|32|64)_t \*", function.parameters[-1].type) and \
-                    function.parameters[-1].type not in ("int32_t *", "int64_t *"):
-                fail(f"{function.name}: a getter of a number returns int32_t, int64_t, float or double")
-            if out := re.fullmatch(r"(int32_t|int64_t|float|double) \*", function.parameters[-1].type):
-                self.getters.append(Getter(function.name, function.name.removeprefix(f"{name}_get_"), out[1],
+            ctype = function.parameters[-1].type.removesuffix(" *")
+            if ctype in ("int32_t", "int64_t", "float", "double"):
+                self.getters.append(Getter(function.name, function.name.removeprefix(f"{name}_get_"), ctype,
                                            function.text))
+            elif re.fullmatch(r"u?int\d+_t", ctype):
+                fail(f"{function.name}: a getter of a number returns int32_t, int64_t, float or double")
 
 
 class Api:
