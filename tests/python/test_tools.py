@@ -4,13 +4,14 @@
 import importlib.util
 import json
 import math
+import re
 import xml.etree.ElementTree
 
 import numpy as np
 import pytest
 
 import gradscaler as gs
-from conftest import full, library, run_python, zeros
+from conftest import ROOT, full, library, run_python, zeros
 from gradscaler import demo, doctor, plot
 from gradscaler.__main__ import main
 
@@ -247,7 +248,9 @@ def test_plots(tmp_path):
 def test_command_line(tmp_path, capsys):
     path = str(tmp_path / "log")
     train(path, lambda step, scale: math.nan, init_scale=4.0, min_scale=1.0)
-    assert main(["doctor", path]) == 1 and "layer3.weight" in capsys.readouterr().out
+    assert main(["doctor", path]) == 1
+    said = capsys.readouterr().out
+    assert "layer3.weight" in said and (ROOT / re.search(r"docs/[\w/]+\.md", said)[0]).exists()
     assert main(["plot", path, "-o", path + ".svg"]) == 0
     assert (tmp_path / "log.svg").read_text().startswith("<svg") and "wrote " in capsys.readouterr().err
     with pytest.raises(SystemExit) as ended:

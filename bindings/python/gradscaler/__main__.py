@@ -16,6 +16,8 @@ from ._native import native
 from .device import devices
 from .log import read_log
 
+_TROUBLESHOOTING = "https://github.com/gradscaler/gradscaler/blob/main/docs/troubleshooting.md"
+
 
 def _info() -> int:
     print(build.build_info())
@@ -65,7 +67,10 @@ def _verdicts(records: list[dict[str, Any]]) -> int:
     found = doctor.examine(records)
     for verdict in found:
         print(("problem: " if verdict.problem else "ok: ") + verdict.text)
-    return int(any(verdict.problem for verdict in found))
+    problem = any(verdict.problem for verdict in found)
+    if problem:
+        print(f"What to do about it: {_TROUBLESHOOTING}")
+    return int(problem)
 
 
 def main(arguments: list[str] | None = None) -> int:
