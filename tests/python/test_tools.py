@@ -270,6 +270,12 @@ def test_demo(tmp_path):
         assert len(gs.read_log(path)) == 200
 
 
+def test_demo_leaves_no_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo"]) == 0 and "with gradscaler: 100%" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
 def test_tensorboard(tmp_path, stepped):
     if importlib.util.find_spec("tensorboard") is None:
         with pytest.raises(ImportError, match="needs the tensorboard package"):

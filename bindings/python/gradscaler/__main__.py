@@ -9,6 +9,7 @@ import importlib.util
 import os
 import platform
 import sys
+import tempfile
 from typing import Any
 
 from . import build, demo, doctor, plot
@@ -46,9 +47,13 @@ def _info() -> int:
     return 0
 
 
-def _demo(log: str) -> int:
-    print("\n".join(demo.main(log)))
-    records = read_log(log)
+def _demo(log: str | None) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        path = log or os.path.join(folder, "log")
+        print("\n".join(demo.main(path)))
+        records = read_log(path)
+    if log is not None:
+        print(f"log: {log}")
     print(plot.text(records), end="")
     return _verdicts(records)
 
@@ -80,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="build and devices, for bug reports")
     demo_parser = commands.add_parser("demo", help="a small run in fp16, with plot and verdicts")
-    demo_parser.add_argument("--log", default="gradscaler-demo.jsonl", help="where to write its log")
+    demo_parser.add_argument("--log", help="write its log here, to try plot and doctor on")
     plot_parser = commands.add_parser("plot", help="the scale over a log, in the terminal and as SVG")
     plot_parser.add_argument("log")
     plot_parser.add_argument("-o", "--output", help="SVG file to write")
