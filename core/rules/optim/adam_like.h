@@ -11,6 +11,7 @@
 
 #include <limits>
 
+#include "core/rules/convert.h"
 #include "core/rules/optim/coefficients.h"
 #include "core/rules/optim/kinds.h"
 
@@ -52,12 +53,13 @@ struct AdamLike {
   }
 
  protected:
+  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
   GSC_HD static Coefficients<double> start(const Hyper &h, double lr, bool maximize, bool decoupled) {
     Coefficients<double> c = common_coefficients(h, lr, maximize);
     decay_once(c, decoupled);
     c.eps_root = 0.0;
-    c.own[kMostRoot] = std::numeric_limits<double>::infinity();
-    c.own[kElseRoot] = std::numeric_limits<double>::quiet_NaN();
+    c.own[kMostRoot] = kInfinity;
+    c.own[kElseRoot] = from_bits(uint64_t{0x7ff8000000000000});  // NaN
     return c;
   }
 };
