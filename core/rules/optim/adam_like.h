@@ -9,7 +9,8 @@
 // Operations stand in PyTorch's order, so that both round alike.
 #pragma once
 
-#include <limits>
+#include <cstdint>
+#include <type_traits>
 
 #include "core/rules/convert.h"
 #include "core/rules/optim/coefficients.h"
@@ -22,8 +23,7 @@ struct AdamLike {
   enum Own : int32_t {
     kSurprise,  ///< 1: the second moment is of g - m (AdaBelief), 0: of g
     kLargest,   ///< 1: of the larger of it and |g| (Adamax), 0: a mean
-    kMostRoot,  ///< the largest root of the second moment that counts: inf, or -1 for none (RAdam)
-    kElseRoot,  ///< takes the place of one that does not count: NaN, or 0
+    kNoRoot,    ///< 1: the divisor is eps, whatever the second moment is, inf and NaN too (RAdam), 0: its root and eps
     kOwnCount
   };
 
@@ -43,9 +43,11 @@ struct AdamLike {
     const T magnitude = (g < T(0) ? -g : g) + c.eps;
     const T largest = magnitude <= old ? old : magnitude;
     const T size = c.own[kLargest] != T(0) ? largest : mean;
-    // A limit, and no condition that is the same for all elements: with two of these compilers vectorise nothing.
+    // A mask, and no third condition that is the same for all elements: with it compilers vectorise nothing.
+    using Bits = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
     const T measured = square_root(mean / c.bias2) / c.sqrt_bias2;
-    const T root = (measured <= c.own[kMostRoot] ? measured : c.own[kElseRoot]) + c.eps;
+    const Bits kept = c.own[kNoRoot] != T(0) ? Bits{0} : ~Bits{0};
+    const T root = from_bits(to_bits(measured) & kept) + c.eps;
     const T divisor = c.own[kLargest] != T(0) ? largest : root;
     state[0] = m;
     state[1] = size;
@@ -53,13 +55,10 @@ struct AdamLike {
   }
 
  protected:
-  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
   GSC_HD static Coefficients<double> start(const Hyper &h, double lr, bool maximize, bool decoupled) {
     Coefficients<double> c = common_coefficients(h, lr, maximize);
     decay_once(c, decoupled);
     c.eps_root = 0.0;
-    c.own[kMostRoot] = kInfinity;
-    c.own[kElseRoot] = from_bits(uint64_t{0x7ff8000000000000});  // NaN
     return c;
   }
 };
@@ -109,8 +108,7 @@ struct Radam : AdamLike {
       c.lr =
           c.lr * square_root(bias2 * ((length - 4.0) * (length - 2.0) * most) / ((most - 4.0) * (most - 2.0) * length));
     } else {  // the divisor is eps
-      c.own[kMostRoot] = -1.0;
-      c.own[kElseRoot] = 0.0;
+      c.own[kNoRoot] = 1.0;
       c.eps = 1.0;
     }
     return c;
