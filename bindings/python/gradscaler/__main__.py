@@ -49,7 +49,7 @@ def _info() -> int:
 
 def _demo(log: str | None) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        path = log or os.path.join(folder, "log")
+        path = os.path.join(folder, "log") if log is None else log
         print("\n".join(demo.main(path)))
         records = read_log(path)
     if log is not None:
