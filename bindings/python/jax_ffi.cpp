@@ -150,15 +150,19 @@ std::vector<double> Call::values(int64_t arg) const {
   return values;
 }
 
-// The dtypes of optimizer state that have a scale for each 32 elements.
-bool has_scales(int32_t code) { return code == GSC_FP8_E4M3 || code == GSC_UFP8_E4M4 || code == GSC_UFP16_E5M11; }
+// The dtype of the scales of optimizer state, one for each 32 elements; 0 if it has none.
+int32_t scale_dtype_of(int32_t code) {
+  if (code == GSC_UINT8_LOG) return GSC_INT16;
+  return code == GSC_FP8_E4M3 || code == GSC_UFP16_E6M10 ? GSC_FP8_E8M0 : 0;
+}
+bool has_scales(int32_t code) { return scale_dtype_of(code) != 0; }
 
 // `tensor` in a dtype of optimizer state, which XLA has in elements of the same size. `scales` may be nullptr.
 gsc_tensor in_code(gsc_tensor tensor, int32_t code, const gsc_tensor *scales) {
   tensor.dtype = code;
   if (!has_scales(code)) return tensor;
   require(scales != nullptr && scales->count >= (tensor.count + 31) / 32, "state has too few scales");
-  tensor.scale_dtype = GSC_FP8_E8M0;
+  tensor.scale_dtype = scale_dtype_of(code);
   tensor.scale = tensor.count == 0 ? nullptr : scales->data;
   tensor.scale_block_rows = 1;
   tensor.scale_block_columns = 32;

@@ -177,6 +177,8 @@ static int32_t device_count(int32_t device_type) {
 static gsc_status device_info(int32_t device_type, int32_t device_index, gsc_device_info *out_info) {
   return gsc_device_get_info(device_type, device_index, out_info);
 }
+/* The dtype of the scales of codes; 0 if they have none. */
+static int32_t scale_dtype(int32_t dtype) { return gsc_scale_dtype_of(dtype); }
 %}
 
 %immutable;

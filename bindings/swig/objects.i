@@ -82,7 +82,7 @@
     gsc_tensor_array_add($self, data, count, dtype, name);
     return gsc_pending;
   }
-  /* Of the last tensor: a byte for each 32 elements. */
+  /* Of the last tensor: one of scale_dtype(dtype) for each 32 elements. */
   void set_scales_(void *data) { gsc_tensor_array_set_scales($self, data); }
 }
 

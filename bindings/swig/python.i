@@ -272,11 +272,11 @@ static int gsc_next_alike(Layout *layout, Layout *like, LayoutEntry *entry) {
          memcmp(entry->words, model.words, (2 + 2 * (size_t)model.rank) * sizeof *model.words) == 0;
 }
 
-/* Reads the next tensor, which must have a byte for each 32 of so many elements. */
-static int gsc_next_scales(Layout *layout, int64_t elements) {
+/* Reads the next tensor, which must have a scale of a dtype for each 32 of so many elements. */
+static int gsc_next_scales(Layout *layout, int64_t elements, int32_t scale_dtype) {
   LayoutEntry entry;
-  return gsc_layout_next(&layout->rest, &layout->count, &entry) && entry.bits == 8 &&
-         entry.elements >= (elements + 31) / 32;
+  return gsc_layout_next(&layout->rest, &layout->count, &entry) &&
+         entry.bits == (scale_dtype == GSC_FP8_E8M0 ? 8 : 16) && entry.elements >= (elements + 31) / 32;
 }
 %}
 
@@ -302,7 +302,7 @@ static gsc_tensor_array *tensors_array(const void *layout, int64_t layout_size, 
     LayoutEntry entry;
     void *data = ((void *const *)addresses)[i];
     fits = gsc_next_alike(&own, &model, &entry) && (dtype != 0 || entry.dtype > 0) && (data || entry.elements == 0) &&
-           (scales_size == 0 || gsc_next_scales(&scaled, entry.elements));
+           (scales_size == 0 || gsc_next_scales(&scaled, entry.elements, gsc_scale_dtype_of(dtype)));
     if (!fits) break;
     gsc_tensor_array_add(array, data, entry.elements, dtype != 0 ? dtype : entry.dtype, NULL);
     if (scales_size != 0) gsc_tensor_array_set_scales(array, ((void *const *)scales)[i]);

@@ -101,9 +101,25 @@ static void gsc_tensor_array_add(gsc_tensor_array *array, void *data, int64_t co
   ++array->count;
 }
 
+/* The dtype of the scales of codes; 0 if they have none. */
+static int32_t gsc_scale_dtype_of(int32_t dtype) {
+  switch (dtype) {
+    case GSC_FP8_E4M3:
+    case GSC_UFP16_E6M10:
+      return GSC_FP8_E8M0;
+    case GSC_UINT8_LOG:
+      return GSC_INT16;
+    case GSC_INT8_SOFTSIGN:
+    case GSC_UINT8_SQRT:
+      return GSC_FP16;
+    default:
+      return 0;
+  }
+}
+
 static void gsc_tensor_array_set_scales(gsc_tensor_array *array, void *scales) {
   gsc_tensor *last = &array->items[array->count - 1];
-  last->scale_dtype = last->dtype == GSC_INT8_SOFTSIGN || last->dtype == GSC_UINT8_SQRT ? GSC_FP16 : GSC_FP8_E8M0;
+  last->scale_dtype = gsc_scale_dtype_of(last->dtype);
   last->scale = last->count > 0 ? scales : NULL;
   last->scale_block_rows = 1;
   last->scale_block_columns = 32;

@@ -67,9 +67,10 @@ void point_at_codes(ApplySpan &s, const ApplyJob &job, int64_t tensor, int64_t o
   s.remainder = job.remainder != nullptr ? element(job.remainder->tensor(tensor), offset) : nullptr;
   for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) {
     s.state_dtype[i] = job.state[i]->tensor(tensor).dtype;
-    const bool has_scales = is_grouped(s.state_dtype[i]);
-    s.scales[i] =
-        has_scales ? static_cast<uint8_t *>(job.scales[i]->tensor(tensor).data) + offset / kStateGroup : nullptr;
+    const int64_t scale_bytes = dtype_bytes(scale_dtype_of_code(s.state_dtype[i]));
+    s.scales[i] = scale_bytes > 0
+                      ? static_cast<char *>(job.scales[i]->tensor(tensor).data) + offset / kStateGroup * scale_bytes
+                      : nullptr;
   }
 }
 

@@ -15,11 +15,14 @@ void convert_group(const StateConversion &job, int64_t first, int n) {
   }
   float values[kStateGroup];
   int32_t largest = 0;
+  int32_t smallness = 0;
   for (int i = 0; i < n; ++i) {
     values[i] = decode_state(job.src, first + i);
-    largest = std::max(largest, scaled_magnitude(job.dst.dtype, values[i]));
+    const int32_t magnitude = scaled_magnitude(job.dst.dtype, values[i]);
+    largest = std::max(largest, magnitude);
+    smallness = std::max(smallness, smallness_of(magnitude));
   }
-  for (int i = 0; i < n; ++i) encode_state(job.dst, first + i, values[i], largest);
+  for (int i = 0; i < n; ++i) encode_state(job.dst, first + i, values[i], largest, smallness);
 }
 
 }  // namespace

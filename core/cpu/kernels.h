@@ -53,8 +53,8 @@ struct ApplySpan {
   int32_t param_dtype, grad_dtype, copy_dtype;
   // Only if `coded`: see StepParams.
   int32_t state_dtype[kMaxStates];
-  uint8_t *scales[kMaxStates];  ///< of the groups from the span's first element on; NULL: none
-  void *remainder;              ///< NULL: none
+  void *scales[kMaxStates];  ///< of the groups from the span's first element on; NULL: none
+  void *remainder;           ///< NULL: none
   int32_t master;
   uint64_t seed;
   int64_t first;  ///< index of the span's first element in stochastic rounding, a multiple of kStateGroup

@@ -12,8 +12,8 @@
 
 namespace gsc::cuda {
 
-/// Elements of a lane in the sweep over the parameters: one call of philox.
-inline constexpr int kLaneElements = kPhiloxElements;
+/// Elements of a lane in the sweep over the parameters: one for each half of a call of philox.
+inline constexpr int kLaneElements = kPhiloxHalves;
 
 /// Elements of `Size` bytes, of which the first `valid` exist; the others are 0, and are not read. In one piece if they
 /// are aligned.
@@ -104,7 +104,7 @@ template <int States>
 struct CodedArrays : Arrays<float, 0> {
   static constexpr int kSlots = States > 0 ? States : 1;
   char *codes[kSlots];
-  uint8_t *scales[kSlots];
+  char *scales[kSlots];
   char *remainder;  ///< NULL: none
   int64_t first;    ///< index of the first element in stochastic rounding
   int64_t step;     ///< number of this step there
@@ -112,6 +112,9 @@ struct CodedArrays : Arrays<float, 0> {
 
   GSC_DEVICE char *codes_at(int s, int i) const volatile {
     return codes[s] + i * static_cast<int>(dtype_bytes(state_dtype[s]));
+  }
+  GSC_DEVICE char *scale_at(int s, int i) const volatile {
+    return scales[s] + i / kStateGroup * static_cast<int>(dtype_bytes(scale_dtype_of_code(state_dtype[s])));
   }
 };
 
@@ -136,7 +139,8 @@ GSC_DEVICE bool find_coded_arrays(const ApplyParams &p, const Part &part, CodedA
       const int32_t dtype = rows.state[s].dtype;
       a.codes[s] = address(rows.state[s], place.offset);
       a.state_dtype[s] = dtype;
-      a.scales[s] = is_grouped(dtype) ? static_cast<uint8_t *>(scales[s].data) + place.offset / kStateGroup : nullptr;
+      const int64_t scale_bytes = dtype_bytes(scale_dtype_of_code(dtype));
+      a.scales[s] = static_cast<char *>(scales[s].data) + place.offset / kStateGroup * scale_bytes;
     }
   }
   __syncwarp();
@@ -171,7 +175,7 @@ GSC_DEVICE unsigned random_slots(const volatile CodedArrays<F::kStates> &a, cons
 #pragma unroll
     for (int s = 0; s < F::kStates; ++s) {
       const int32_t dtype = a.state_dtype[s];
-      if (is_state_code(dtype) && rounds_stochastically(dtype, F::rate(s, c))) result |= 1U << s;
+      if (is_state_code(dtype) && rounds_stochastically(F::rate(s, c))) result |= 1U << s;
     }
   }
   return result;
@@ -222,13 +226,18 @@ struct CodedPack {
     uint32_t scale[kSlots];
     for_slots<F>([&]<int S>() {
       raw_state[S] = load_sized<Width>(dtype_bytes(a.state_dtype[S]), a.codes_at(S, i), valid);
-      scale[S] = valid > 0 && is_grouped(a.state_dtype[S]) ? a.scales[S][i / kStateGroup] : 0;
+      scale[S] = valid > 0 && is_grouped(a.state_dtype[S]) ? load_scale(a, S, i) : 0;
     });
     const Raw raw_param = load_sized<Width>(dtype_bytes(a.param_dtype), a.param_at(i), valid);
     const Halves raw_remainder = load_remainders(p, a, i, valid);
     if constexpr (WithGradients) load_gradients(p, in, a, i, valid, sign);
     join_params(p, a, raw_param, raw_remainder);
     for_slots<F>([&]<int S>() { decode<S>(a.state_dtype[S], raw_state[S], scale[S]); });
+  }
+
+  GSC_DEVICE static uint32_t load_scale(const volatile A &a, int s, int i) {
+    const char *p = a.scale_at(s, i);
+    return dtype_bytes(scale_dtype_of_code(a.state_dtype[s])) == 1 ? load_words<1>(p).w[0] : load_words<2>(p).w[0];
   }
 
   GSC_DEVICE static Halves load_remainders(const ApplyParams &p, const volatile A &a, int i, int valid) {
@@ -312,23 +321,39 @@ struct CodedPack {
     });
   }
 
-  /// The random bits of this lane's elements. A lane of four takes half of a call.
-  GSC_DEVICE static Halves draw(const ApplyParams &p, const volatile A &a, int i, Draw purpose) {
+  /// The random bits of this lane's elements, for squares and weights and for means.
+  struct Draws {
+    Halves own, of_means;
+  };
+  GSC_DEVICE static Draws draw(const ApplyParams &p, const volatile A &a, int i, Draw purpose) {
+    static_assert(Width == 8 || Width == 4);
     const int64_t element = a.first + i;
     const Philox x = philox(p.step.seed, element / kPhiloxElements, a.step, purpose);
-    Halves r;
-    const bool upper = element % kPhiloxElements >= Width;
+    const auto at = static_cast<int>(element % kPhiloxElements);
+    const uint32_t factor = half_factor(at / kPhiloxHalves);
+    const bool upper = at % kPhiloxHalves >= Width;  // of a lane of four, which is partner of its neighbour
+    Draws r;
 #pragma unroll
-    for (int k = 0; k < Width / 2; ++k) r.w[k] = upper ? x.word[k + 4 - Width / 2] : x.word[k];
+    for (int k = 0; k < Width / 2; ++k) {
+      const auto word = [&](bool other) {
+        const uint32_t w = Width == 8 ? x.word[other ? k ^ 2 : k] : (upper != other ? x.word[k + 2] : x.word[k]);
+        return (w * factor & 0xffffU) | (w >> 16) * factor << 16;
+      };
+      r.own.w[k] = word(false);
+      r.of_means.w[k] = word(true);
+    }
     return r;
   }
 
   /// `random`: see random_slots. Called by all lanes of a warp.
   GSC_DEVICE void store_state(const ApplyParams &p, const volatile A &a, int i, int valid, unsigned random) const {
-    Halves bits = {};
-    if (random != 0) bits = draw(p, a, i, Draw::kState);
+    Draws draws = {};
+    if (random != 0) draws = draw(p, a, i, Draw::kState);
     __syncwarp();  // every lane of a group has read its scale, which one lane writes
-    for_slots<F>([&]<int S>() { encode<S>(a, i, valid, (random >> S & 1) != 0, bits); });
+    for_slots<F>([&]<int S>() {
+      constexpr bool kIsMean = F::kKind.slots[S].holds == Slot::kMoment;
+      encode<S>(a, i, valid, (random >> S & 1) != 0, kIsMean ? draws.of_means : draws.own);
+    });
   }
 
   template <int S>
@@ -347,32 +372,39 @@ struct CodedPack {
       using Stored = typename C::Stored;
       uint32_t scale = 0;
       if constexpr (C::kGrouped) {
-        scale = C::scale_for(largest_of_group<C, S>(valid));
-        if (valid > 0 && i % kStateGroup == 0) a.scales[S][i / kStateGroup] = static_cast<uint8_t>(scale);
+        using Scale = typename C::Scale;
+        scale = scale_of_group<C, S>(valid);
+        if (valid > 0 && i % kStateGroup == 0) *reinterpret_cast<Scale *>(a.scale_at(S, i)) = static_cast<Scale>(scale);
       }
       Words<static_cast<int>(sizeof(Stored)) *Width> codes = {};
 #pragma unroll
       for (int k = 0; k < Width; ++k) {
-        const uint32_t bias = is_random ? bias_of<C>(stored_of<uint16_t>(random, k)) : kToNearest;
+        const uint32_t bias = is_random ? stored_of<uint16_t>(random, k) : kToNearest;
         put_stored<Stored>(codes, k, static_cast<Stored>(C::encode(state[k][S], scale, bias)));
       }
       store_part<sizeof(Stored), Width>(to, codes, valid);
     });
   }
 
-  /// The bits of the largest magnitude of the lanes that share a scale, of code C. Lanes beyond the end take part.
+  /// The scale of the lanes that share one, of code C. Lanes beyond the end take part.
   template <typename C, int S>
-  GSC_DEVICE uint32_t largest_of_group(int valid) const {
+  GSC_DEVICE uint32_t scale_of_group(int valid) const {
     int32_t largest = 0;
+    int32_t smallness = 0;
 #pragma unroll
     for (int k = 0; k < Width; ++k) {
-      largest = greatest(largest, k < valid ? C::magnitude_of(state[k][S]) : 0);
+      const int32_t magnitude = k < valid ? C::magnitude_of(state[k][S]) : 0;
+      largest = greatest(largest, magnitude);
+      if constexpr (std::is_same_v<C, SquareLog8>) smallness = greatest(smallness, smallness_of(magnitude));
     }
 #pragma unroll
     for (int lanes = 1; lanes < kStateGroup / Width; lanes *= 2) {
       largest = greatest(largest, __shfl_xor_sync(kFullMask, largest, lanes));
+      if constexpr (std::is_same_v<C, SquareLog8>) {
+        smallness = greatest(smallness, __shfl_xor_sync(kFullMask, smallness, lanes));
+      }
     }
-    return static_cast<uint32_t>(largest);
+    return C::scale_for(static_cast<uint32_t>(largest), static_cast<uint32_t>(smallness));
   }
 
   GSC_DEVICE void store_param(const ApplyParams &p, const volatile A &a, int i, int valid) const {
@@ -428,7 +460,7 @@ struct CodedPack {
 
   /// Weights without masters.
   GSC_DEVICE Halves round(const ApplyParams &p, const volatile A &a, int i) const {
-    const Halves random = draw(p, a, i, Draw::kParam);
+    const Halves random = draw(p, a, i, Draw::kParam).own;
     Halves weights = {};
 #pragma unroll
     for (int k = 0; k < Width; ++k) {

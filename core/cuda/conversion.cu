@@ -20,10 +20,12 @@ static __global__ void __launch_bounds__(kThreads) conversion_kernel(const __gri
     }
     const float value = exists ? decode_state(job.src, i) : 0.0F;
     int32_t largest = scaled_magnitude(job.dst.dtype, value);
+    int32_t smallness = smallness_of(largest);
     for (int lanes = 1; lanes < kStateGroup; lanes *= 2) {
       largest = greatest(largest, __shfl_xor_sync(kFullMask, largest, lanes));
+      smallness = greatest(smallness, __shfl_xor_sync(kFullMask, smallness, lanes));
     }
-    if (exists) encode_state(job.dst, i, value, largest);
+    if (exists) encode_state(job.dst, i, value, largest, smallness);
   }
 }
 

@@ -44,6 +44,19 @@ std::optional<Literal> wrong_field(const gsc_tensor &t) {
   return std::nullopt;
 }
 
+const char *scales_needed_by(int32_t dtype) {
+  switch (scale_dtype_of(dtype)) {
+    case GSC_FP8_E8M0:
+      return "is wrong; this dtype has a scale of dtype GSC_FP8_E8M0 for each block of 1 x 32 elements";
+    case GSC_INT16:
+      return "is wrong; this dtype has an aligned scale of dtype GSC_INT16 for each block of 1 x 32 elements";
+    case GSC_FP16:
+      return "is wrong; this dtype has an aligned scale of dtype GSC_FP16 for each block of 1 x 32 elements";
+    default:
+      return "is not 0; this version does not support it";
+  }
+}
+
 }  // namespace
 
 DtypeChoices::DtypeChoices(bool (*accepts)(int32_t dtype)) {
@@ -96,13 +109,7 @@ void validate_tensors(const gsc_tensor *tensors, int64_t count, const Argument &
              NameSuffix(names, i).c_str());
     }
     if (const auto field = wrong_field(t)) {
-      refuse(what.tensor(i).field(*field), "%s%s",
-             is_flash_code(t.dtype)
-                 ? "is wrong; this dtype has an aligned scale of dtype GSC_FP16 for each block of 1 x 32 elements"
-             : is_grouped(t.dtype)
-                 ? "is wrong; this dtype has a scale of dtype GSC_FP8_E8M0 for each block of 1 x 32 elements"
-                 : "is not 0; this version does not support it",
-             NameSuffix(names, i).c_str());
+      refuse(what.tensor(i).field(*field), "%s%s", scales_needed_by(t.dtype), NameSuffix(names, i).c_str());
     }
     if (t.count < 0 || t.count > kMaxElements) {
       refuse(what.tensor(i).field("count"), "is %lld; it must be in 0..2^40%s", static_cast<long long>(t.count),

@@ -61,7 +61,7 @@ void require_state_dtypes(const TensorList &state_list, const TensorList &param_
     refuse(what.tensor(i), "is %s, but the state of a parameter of dtype %s is %s%s%s", dtype_name(dtype),
            dtype_name(param), dtype_name(full_dtype(holds, param)),
            is_code ? (holds == Slot::kMoment ? ", or bf16 or fp8_e4m3 in this slot"
-                                             : ", or ufp16_e5m11 or ufp8_e4m4 in this slot")
+                                             : ", or ufp16_e6m10 or uint8_log in this slot")
                    : "",
            NameSuffix(&param_list.names(), i).c_str());
   }
@@ -244,14 +244,15 @@ void Optimizer::upload_offsets() {
 
 void Optimizer::make_state(int32_t slot) {
   const int32_t remainder = gsc::remainder_dtype(options_[0].master_format);
+  const bool is_remainder = remainder != 0 && slot == slot_count_ - 1;
   const auto refuse_memory = [&](const std::exception &cause) {
     fail(GSC_ERROR_OUT_OF_MEMORY, kNoArgument, "there is no memory for the state \"%s\": %s", slot_name(slot),
          cause.what());
   };
   try {
     lists_.state[slot] = make_slot(slot_holds(slot), [&](int32_t param_dtype) {
-      if (remainder != 0 && slot == slot_count_ - 1) return remainder;
-      return state_dtype(options_[0].state_format, slot_holds(slot), param_dtype);
+      if (is_remainder) return remainder;
+      return state_dtype(options_[0], slot, slot_holds(slot), param_dtype);
     });
   } catch (const OutOfMemory &e) {
     refuse_memory(e);
@@ -286,7 +287,7 @@ Ref<TensorList> Optimizer::make_slot(Slot holds, const F &dtype_of) const {
   Vec<int64_t> begins(context_->memory());
   begins.reserve(params.size());
   int64_t bytes = 0;
-  int64_t groups = 0;
+  int64_t scale_bytes = 0;
   for (int64_t i = 0; i < params.size(); ++i) {
     const Tensor &param = params.tensor(i);
     const int32_t dtype = dtype_of(param.dtype);
@@ -294,17 +295,17 @@ Ref<TensorList> Optimizer::make_slot(Slot holds, const F &dtype_of) const {
     begins.push_back(numbers_of(holds) > 0 ? bytes : place(param, dtype_bytes(dtype), bytes));
     tensors.push_back(GSC_TENSOR_INIT(nullptr, count, dtype));
     bytes = begins.back() + count * dtype_bytes(dtype);
-    if (is_grouped(dtype)) groups += state_groups(param.count);
+    scale_bytes += state_groups(count) * dtype_bytes(scale_dtype_of_code(dtype));
   }
   const int64_t scales = (bytes + 63) & ~int64_t{63};
-  DeviceMemory memory(context_->backend(), scales + ((groups + 63) & ~int64_t{63}));
+  DeviceMemory memory(context_->backend(), scales + ((scale_bytes + 63) & ~int64_t{63}));
   char *scale = memory.as<char>() + scales;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     gsc_tensor &t = tensors[i];
     t.data = memory.as<char>() + begins[i];
     if (!is_grouped(t.dtype)) continue;
     set_scales(t, t.count > 0 ? scale : nullptr);
-    scale += state_groups(t.count);
+    scale += state_groups(t.count) * dtype_bytes(t.scale_dtype);
   }
   // The list owns it, since another optimizer may take the list up and outlive this one.
   return context_->make<TensorList>(context_, tensors.data(), params.size(),

@@ -14,7 +14,7 @@
 namespace gsc {
 namespace {
 
-constexpr char kMagic[8] = {'G', 'S', 'C', 'O', 'P', 'T', '2', '\n'};
+constexpr char kMagic[8] = {'G', 'S', 'C', 'O', 'P', 'T', '3', '\n'};
 constexpr uint32_t kByteOrder = 0x01020304;
 constexpr uint32_t kOtherByteOrder = 0x04030201;
 
@@ -132,7 +132,7 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
   }
   std::memcpy(&header, in, sizeof header);
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) {
-    refuse("buffer", "does not hold the state of a gradscaler optimizer in format 2");
+    refuse("buffer", "does not hold the state of a gradscaler optimizer in format 3");
   }
   if (header.byte_order != kByteOrder) {
     if (header.byte_order == kOtherByteOrder) {

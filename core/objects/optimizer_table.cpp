@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/objects/require_range.h"
 #include "core/rules/optim/kinds.h"
+#include "core/rules/state_codes.h"
 
 namespace gsc {
 namespace {
@@ -94,11 +95,18 @@ bool momentum_picks_formula(int32_t kind) {
   return picks;
 }
 
-int32_t state_dtype(int32_t format, Slot holds, int32_t param_dtype) {
-  if (holds != Slot::kMoment && holds != Slot::kSecondMoment) return full_dtype(holds, param_dtype);
-  if (format == GSC_STATE_BITS16) return holds == Slot::kMoment ? GSC_BF16 : GSC_UFP16_E5M11;
-  if (format == GSC_STATE_BITS8) return holds == Slot::kMoment ? GSC_FP8_E4M3 : GSC_UFP8_E4M4;
-  return full_dtype(holds, param_dtype);
+int32_t state_dtype(const gsc_optimizer_options &options, int32_t slot, Slot holds, int32_t param_dtype) {
+  const int32_t format = options.state_format;
+  const bool has_codes = holds == Slot::kMoment || holds == Slot::kSecondMoment;
+  if (!has_codes || format == GSC_STATE_FULL) return full_dtype(holds, param_dtype);
+  const bool in_8_bits = format == GSC_STATE_BITS8;
+  // A maximum keeps each error that is above the value, so that those of 8 bits would add up.
+  if (holds == Slot::kSecondMoment) {
+    const bool has_maximum = (options.flags & GSC_OPTIMIZER_AMSGRAD) != 0;
+    return in_8_bits && !has_maximum ? GSC_UINT8_LOG : GSC_UFP16_E6M10;
+  }
+  const bool is_slow_mean = is_slow(rate_of(variant_of(options), make_hyper(options), slot));
+  return in_8_bits && !is_slow_mean ? GSC_FP8_E4M3 : GSC_BF16;
 }
 
 void validate(const gsc_optimizer_options &o) {

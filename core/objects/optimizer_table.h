@@ -30,7 +30,7 @@ constexpr int32_t full_dtype(Slot holds, int32_t param_dtype) {
 /// Elements of a slot's tensor, of a parameter with `count`.
 constexpr int64_t slot_elements(Slot holds, int64_t count) { return numbers_of(holds) > 0 ? numbers_of(holds) : count; }
 /// The dtype of a slot in state that the library allocates.
-int32_t state_dtype(int32_t format, Slot holds, int32_t param_dtype);
+int32_t state_dtype(const gsc_optimizer_options &options, int32_t slot, Slot holds, int32_t param_dtype);
 /// The dtype of the remainders of split masters; 0 if there are none.
 constexpr int32_t remainder_dtype(int32_t master) {
   return master == GSC_MASTER_SPLIT16 ? GSC_INT16 : (master == GSC_MASTER_SPLIT8 ? GSC_INT8 : 0);

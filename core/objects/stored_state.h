@@ -16,7 +16,7 @@ void set_scales(gsc_tensor &t, const void *scales);
 
 StateArray array_of(const gsc_tensor &t);
 
-/// Bytes of `count` elements of a state slot: the elements, then the scales of their groups if the dtype has any.
+/// Bytes of `count` elements of a state slot: the elements, then the scales of their groups if the dtype has any, aligned.
 int64_t stored_bytes(int32_t dtype, int64_t count);
 /// The array of `count` elements that are stored so.
 StateArray array_of_stored(int32_t dtype, void *data, int64_t count);

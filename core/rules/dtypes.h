@@ -79,8 +79,8 @@ struct Fp64 {
 /// optimizer and a conversion reads or writes them (core/rules/state_codes.h, split.h, flash_codes.h).
 #define GSC_FOR_EACH_STATE_DTYPE(X)        \
   X(GSC_FP8_E4M3, "fp8_e4m3", 1)           \
-  X(GSC_UFP8_E4M4, "ufp8_e4m4", 1)         \
-  X(GSC_UFP16_E5M11, "ufp16_e5m11", 2)     \
+  X(GSC_UINT8_LOG, "uint8_log", 1)         \
+  X(GSC_UFP16_E6M10, "ufp16_e6m10", 2)     \
   X(GSC_INT8, "int8", 1)                   \
   X(GSC_INT16, "int16", 2)                 \
   X(GSC_FP8_E8M0, "fp8_e8m0", 1)           \

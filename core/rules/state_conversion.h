@@ -32,7 +32,7 @@ GSC_HD constexpr bool is_flash_code(int32_t dtype) {
 }
 /// The dtype of the scales that tensors of a dtype have; 0 if they have none.
 GSC_HD constexpr int32_t scale_dtype_of(int32_t dtype) {
-  return is_flash_code(dtype) ? GSC_FP16 : (is_grouped(dtype) ? GSC_FP8_E8M0 : 0);
+  return is_flash_code(dtype) ? GSC_FP16 : scale_dtype_of_code(dtype);
 }
 /// Whether a slot can be converted from and to a dtype.
 GSC_HD constexpr bool is_convertible_slot(int32_t dtype, Slot holds) {
@@ -60,7 +60,8 @@ GSC_HD float decode_state(const StateArray &a, int64_t i) {
   if (a.dtype == FlashSquare::kCode) return flash(FlashSquare{});
   return with_state_code(a.dtype, [&](auto code) {
     using C = decltype(code);
-    const uint32_t scale = C::kGrouped ? static_cast<const uint8_t *>(a.scale)[i / kStateGroup] : 0;
+    uint32_t scale = 0;
+    if constexpr (C::kGrouped) scale = static_cast<const typename C::Scale *>(a.scale)[i / kStateGroup];
     return C::decode(stored_at<typename C::Stored>(a, i), scale);
   });
 }
@@ -71,8 +72,9 @@ GSC_HD int32_t scaled_magnitude(int32_t dtype, float x) {
   return is_grouped(dtype) ? magnitude_of_code(dtype, x) : 0;
 }
 
-/// `largest` is the largest scaled_magnitude of the group, whose first element writes the scale.
-GSC_HD void encode_state(const StateArray &a, int64_t i, float x, int32_t largest) {
+/// `largest` and `smallness` are the greatest scaled_magnitude and smallness_of it in the group, whose first element writes
+/// the scale.
+GSC_HD void encode_state(const StateArray &a, int64_t i, float x, int32_t largest, int32_t smallness) {
   if (a.dtype == GSC_FP32) {
     stored_at<float>(a, i) = x;
     return;
@@ -90,8 +92,9 @@ GSC_HD void encode_state(const StateArray &a, int64_t i, float x, int32_t larges
     using C = decltype(code);
     uint32_t scale = 0;
     if constexpr (C::kGrouped) {
-      scale = C::scale_for(static_cast<uint32_t>(largest));
-      if (is_first) static_cast<uint8_t *>(a.scale)[i / kStateGroup] = static_cast<uint8_t>(scale);
+      using Scale = typename C::Scale;
+      scale = C::scale_for(static_cast<uint32_t>(largest), static_cast<uint32_t>(smallness));
+      if (is_first) static_cast<Scale *>(a.scale)[i / kStateGroup] = static_cast<Scale>(scale);
     }
     stored_at<typename C::Stored>(a, i) = static_cast<typename C::Stored>(C::encode(x, scale, kToNearest));
   });

@@ -3,6 +3,7 @@
 #include "workgroup.glsl"
 
 shared int group_largest[kMostThreads / kStateGroup];
+shared int group_smallness[kMostThreads / kStateGroup];
 
 void main() {
   const StateConversion job = load_StateConversion(push.args);
@@ -15,11 +16,16 @@ void main() {
       continue;
     }
     barrier();
-    if (THREAD % kStateGroup == 0) group_largest[group] = 0;
+    if (THREAD % kStateGroup == 0) {
+      group_largest[group] = 0;
+      group_smallness[group] = 0;
+    }
     barrier();
     const float value = exists ? decode_state(job.src, i) : 0.0f;
-    atomicMax(group_largest[group], scaled_magnitude(job.dst.dtype, value));
+    const int magnitude = scaled_magnitude(job.dst.dtype, value);
+    atomicMax(group_largest[group], magnitude);
+    atomicMax(group_smallness[group], smallness_of_slot(magnitude));
     barrier();
-    if (exists) encode_state(job.dst, i, value, group_largest[group]);
+    if (exists) encode_state(job.dst, i, value, group_largest[group], group_smallness[group]);
   }
 }

@@ -387,23 +387,25 @@ GSC_HD float decode_slot(int32_t state_dtype, uint32_t code, uint32_t scale) {
   if (state_dtype == GSC_FP32) return from_bits(code);
   return with_state_code(state_dtype, [&](auto c) { return decltype(c)::decode(code, scale); });
 }
+GSC_HD int32_t smallness_of_slot(int32_t magnitude) { return smallness_of(magnitude); }
 GSC_HD int32_t magnitude_of_slot(int32_t state_dtype, float x) {
   return is_grouped(state_dtype) ? magnitude_of_code(state_dtype, x) : 0;
 }
-GSC_HD uint32_t scale_of_slot(int32_t state_dtype, uint32_t largest) {
+GSC_HD uint32_t scale_of_slot(int32_t state_dtype, uint32_t largest, uint32_t smallness) {
   if (!is_grouped(state_dtype)) return 0;
   return with_state_code(state_dtype, [&](auto c) {
     using C = decltype(c);
-    if constexpr (C::kGrouped) return C::scale_for(largest);
+    if constexpr (C::kGrouped) return C::scale_for(largest, smallness);
     return uint32_t{0};
   });
 }
-/// `random`: 16 random bits, or kToNearest if the slot is rounded to nearest.
+/// `random`: see random_bits. Not used if the slot is rounded to nearest.
 GSC_HD uint32_t encode_slot(int32_t state_dtype, float x, uint32_t scale, uint32_t random, bool is_random) {
   if (state_dtype == GSC_FP32) return to_bits(x);
   return with_state_code(state_dtype, [&](auto c) {
     using C = decltype(c);
-    const uint32_t bias = is_random ? bias_of<C>(random) : kToNearest;
+    const uint32_t own = C::kSlot == Slot::kMoment ? random >> 16 : random & 0xffffU;
+    const uint32_t bias = is_random ? own : kToNearest;
     return static_cast<uint32_t>(static_cast<typename C::Stored>(C::encode(x, scale, bias)));
   });
 }
@@ -414,13 +416,14 @@ GSC_HD bool slot_is_random(Variant variant, int32_t slot, int32_t dtype, const C
     if constexpr (F::kStates > 0) return F::rate(slot, c);
     return 1.0F;
   });
-  return rounds_stochastically(dtype, rate);
+  return rounds_stochastically(rate);
 }
 
-/// The 16 random bits of an element.
+/// The 16 random bits of an element, above them those for its means.
 GSC_HD uint32_t random_bits(uint64_t seed, int64_t element, int64_t step, bool of_param) {
   const Philox x = philox(seed, element / kPhiloxElements, step, of_param ? Draw::kParam : Draw::kState);
-  return x.half(static_cast<int>(element % kPhiloxElements));
+  const auto i = static_cast<int>(element % kPhiloxElements);
+  return x.of_element(i) | x.of_element(i ^ kMeanPartner) << 16;
 }
 
 /// The index of an element in stochastic rounding.

@@ -16,7 +16,7 @@ struct Arrays {
   Span ema;
   Span remainder;
   Span state[kMaxStates];
-  uint64_t scales[kMaxStates];
+  Span scales[kMaxStates];
   bool is_random[kMaxStates];
   int64_t first;  ///< index of the first element in stochastic rounding
   int64_t step;
@@ -36,7 +36,7 @@ bool find_arrays(const ApplyArgs a, const Place place, int slots, out Arrays r) 
   for (int s = 0; s < slots; ++s) {
     r.state[s] = span_of(a.state[s], place.tensor, place.offset);
 #if CODED
-    r.scales[s] = span_of(a.scales[s], place.tensor, place.offset / kStateGroup).data;
+    r.scales[s] = span_of(a.scales[s], place.tensor, place.offset / kStateGroup);
     r.is_random[s] = slot_is_random(kSpecial, s, r.state[s].dtype, shared_coefficients);
 #endif
   }
@@ -83,6 +83,7 @@ REAL take_gradient(const ApplyArgs a, const StepInput scalars, const Span grad, 
 
 #if CODED
 shared int group_largest[kMaxStates][kMostThreads / kStateGroup];
+shared int group_smallness[kMaxStates][kMostThreads / kStateGroup];
 
 float load_param(const ApplyArgs a, const Arrays r, int i) {
   const uint word = load_word(r.param, i);
@@ -101,7 +102,7 @@ void store_param(const ApplyArgs a, const Arrays r, int i, float x) {
     store_word(r.param, i, divide_master(r.param.dtype, a.step.master, x, remainder));
     store_word(r.remainder, i, r.remainder.bytes == 2 ? remainder & 0xffffu : remainder & 0xffu);
   } else if (is_stochastic(a.step.master)) {
-    const uint random = random_bits(a.step.seed, r.first + i, r.step, true);
+    const uint random = random_bits(a.step.seed, r.first + i, r.step, true) & 0xffffu;
     store_word(r.param, i, round_param(r.param.dtype, x, random));
   } else {
     store_value(r.param, i, x);
@@ -110,7 +111,7 @@ void store_param(const ApplyArgs a, const Arrays r, int i, float x) {
 
 float load_state(const Arrays r, int s, int i) {
   const uint code = load_word(r.state[s], i);
-  const uint scale = is_grouped(r.state[s].dtype) ? load_u8(r.scales[s] + uint64_t(i / kStateGroup)) : 0u;
+  const uint scale = is_grouped(r.state[s].dtype) ? load_word(r.scales[s], i / kStateGroup) : 0u;
   return decode_slot(r.state[s].dtype, code, scale);
 }
 /// Called by all invocations, whose elements `i` follow each other; `exists` if it has one.
@@ -118,14 +119,20 @@ void store_states(const ApplyArgs a, const Arrays r, int slots, int i, bool exis
   const int group = THREAD / kStateGroup;
   barrier();  // all have read their scales, and the largest magnitudes before
   if (THREAD % kStateGroup == 0) {
-    for (int s = 0; s < kMaxStates; ++s) group_largest[s][group] = 0;
+    for (int s = 0; s < kMaxStates; ++s) {
+      group_largest[s][group] = 0;
+      group_smallness[s][group] = 0;
+    }
   }
   barrier();
   bool is_random = false;
   if (exists) {
     for (int s = 0; s < slots; ++s) {
-      if (is_grouped(r.state[s].dtype)) atomicMax(group_largest[s][group], magnitude_of_slot(r.state[s].dtype, state[s]));
       is_random = is_random || r.is_random[s];
+      if (!is_grouped(r.state[s].dtype)) continue;
+      const int magnitude = magnitude_of_slot(r.state[s].dtype, state[s]);
+      atomicMax(group_largest[s][group], magnitude);
+      atomicMax(group_smallness[s][group], smallness_of_slot(magnitude));
     }
   }
   barrier();
@@ -133,8 +140,8 @@ void store_states(const ApplyArgs a, const Arrays r, int slots, int i, bool exis
   const uint random = is_random ? random_bits(a.step.seed, r.first + i, r.step, false) : 0u;
   for (int s = 0; s < slots; ++s) {
     const int dtype = r.state[s].dtype;
-    const uint scale = scale_of_slot(dtype, uint(group_largest[s][group]));
-    if (is_grouped(dtype) && i % kStateGroup == 0) store_u8(r.scales[s] + uint64_t(i / kStateGroup), scale);
+    const uint scale = scale_of_slot(dtype, uint(group_largest[s][group]), uint(group_smallness[s][group]));
+    if (is_grouped(dtype) && i % kStateGroup == 0) store_word(r.scales[s], i / kStateGroup, scale);
     store_word(r.state[s], i, encode_slot(dtype, state[s], scale, random, r.is_random[s]));
   }
 }

@@ -256,13 +256,13 @@ enum {
   GSC_FP8_E4M3 = 5,
   /** Refused by this version. @reserved */
   GSC_FP8_E5M2 = 6,
-  /** Unsigned, 4 bits of exponent and 4 of mantissa, no subnormals: docs/reference/semantics.md. */
-  GSC_UFP8_E4M4 = 7,
-  /** Unsigned, 5 bits of exponent and 11 of mantissa, no subnormals. */
-  GSC_UFP16_E5M11 = 8,
+  /** 8 bits for squares, in even steps over the octaves of a block: docs/reference/semantics.md. */
+  GSC_UINT8_LOG = 7,
+  /** Unsigned, 6 bits of exponent and 10 of mantissa, no subnormals. */
+  GSC_UFP16_E6M10 = 8,
   /** A remainder of 8 bits: the part of a master that its 16-bit weight leaves out. */
   GSC_INT8 = 9,
-  /** A remainder of 16 bits. */
+  /** A remainder of 16 bits. As the dtype of scales: the range of a block in GSC_UINT8_LOG. */
   GSC_INT16 = 10,
   /** A power of two, 2^(byte - 127). For scales only. */
   GSC_FP8_E8M0 = 11,
@@ -277,7 +277,8 @@ enum {
  *
  * Set the fields after `dtype` to 0, as GSC_TENSOR_INIT does. Only some dtypes of optimizer state have scales, one
  * for each block of 32 elements: scale_block_rows is 1 and scale_block_columns 32. Their scale_dtype is GSC_FP8_E8M0 for
- * GSC_FP8_E4M3, GSC_UFP8_E4M4 and GSC_UFP16_E5M11, GSC_FP16 for FlashOptim's codes. Other values are refused.
+ * GSC_FP8_E4M3 and GSC_UFP16_E6M10, GSC_INT16 for GSC_UINT8_LOG, GSC_FP16 for FlashOptim's codes. Other values are
+ * refused.
  */
 typedef struct gsc_tensor {
   /** First element, aligned to its dtype's size. May be NULL if count is 0. */
@@ -288,7 +289,7 @@ typedef struct gsc_tensor {
   int32_t dtype;
   /** Dtype of the scales; 0 if there are none. */
   int32_t scale_dtype;
-  /** Scales in device memory, one for each block: elements are multiplied by them when read. NULL: none. */
+  /** Scales in device memory, one for each block, aligned to their dtype's size. NULL: none. */
   const void *scale;
   /** Rows and columns of a block. Both 0: one scale for the whole tensor. */
   int32_t scale_block_rows;
@@ -537,9 +538,12 @@ enum {
 enum {
   /** fp32; fp64 for fp64 parameters. */
   GSC_STATE_FULL = 0,
-  /** Means of gradients in bf16; means and sums of squares in GSC_UFP16_E5M11. Not for fp64 parameters. */
+  /** Means of gradients in GSC_BF16; means and sums of squares in GSC_UFP16_E6M10. Not for fp64 parameters. */
   GSC_STATE_BITS16 = 1,
-  /** Means of gradients in GSC_FP8_E4M3; means and sums of squares in GSC_UFP8_E4M4. Not for fp64 parameters. */
+  /**
+   * Means of gradients in GSC_FP8_E4M3, those that keep more than 0.99 of their value in a step in GSC_BF16; means and
+   * sums of squares in GSC_UINT8_LOG, with a maximum of them (AMSGrad) in GSC_UFP16_E6M10. Not for fp64 parameters.
+   */
   GSC_STATE_BITS8 = 2
 };
 

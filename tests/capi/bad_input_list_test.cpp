@@ -57,7 +57,7 @@ TEST_F(BadInputList, FieldsOfATensor) {
   expect_refused_at_each_index([](gsc_tensor &t) { t = {}; });
   tensors_[0].dtype = 99;
   EXPECT_INVALID(status_of_list(context_, tensors_),
-                 "it must be GSC_FP16, GSC_BF16, GSC_FP32, GSC_FP64, GSC_FP8_E4M3, GSC_UFP8_E4M4, GSC_UFP16_E5M11, "
+                 "it must be GSC_FP16, GSC_BF16, GSC_FP32, GSC_FP64, GSC_FP8_E4M3, GSC_UINT8_LOG, GSC_UFP16_E6M10, "
                  "GSC_INT8 or GSC_INT16");
   tensors_[0].dtype = GSC_FP32;
   // For later versions.

@@ -238,13 +238,14 @@ void plant_special(Trainer &trainer) {
       const int64_t width = gsc::dtype_bytes(codes.dtype);
       auto *const bytes = static_cast<unsigned char *>(codes.data);
       const std::map<int32_t, uint16_t> nans = {
-          {GSC_FP8_E4M3, 0x7f}, {GSC_UFP8_E4M4, 0xff}, {GSC_BF16, 0x7fff}, {GSC_UFP16_E5M11, 0xffff}};
+          {GSC_FP8_E4M3, 0x7f}, {GSC_UINT8_LOG, 0xff}, {GSC_BF16, 0x7fff}, {GSC_UFP16_E6M10, 0xffff}};
       if (!nans.contains(codes.dtype)) continue;  // remainders
       for (int64_t i = 97 * slot; i < count; i += 97 * 4) {
         std::memcpy(bytes + i * width, &nans.at(codes.dtype), width);
       }
       if (codes.scale == nullptr || count <= 64) continue;
-      static_cast<uint8_t *>(const_cast<void *>(codes.scale))[1] = 0;
+      const int64_t scale_bytes = gsc::dtype_bytes(codes.scale_dtype);
+      std::memset(static_cast<char *>(const_cast<void *>(codes.scale)) + scale_bytes, 0, scale_bytes);
       std::memset(bytes + 32 * width, 0x35, 32 * width);
     }
     for (int64_t i = 97 * 3; i < count; i += 97 * 4) trainer.params()[t].as<uint16_t>()[i] = 0x7fff;
@@ -256,8 +257,8 @@ TEST(Bits, StepsInRegistersOfEveryInstructionSet) {
   struct Betas {
     double beta1, beta2;
   };
-  // Both moments to nearest, the second alone stochastic in 8 bits, both in 8 bits, and the second in 16 bits too.
-  constexpr Betas kBetas[] = {{0.5, 0.8}, {0.9, 0.999}, {0.95, 0.999}, {0.9, 0.9999}};
+  // Both moments stochastic, one of them or both to nearest, and the first in 16 bits in all formats.
+  constexpr Betas kBetas[] = {{0.9, 0.999}, {0.0, 0.999}, {0.5, 0.0}, {0.0, 0.0}, {0.999, 0.9999}};
   const auto images = [](const Context &context, int32_t state, int32_t master, int32_t dtype, const Betas &betas) {
     std::vector<Image> result;
     for (const int32_t kind : {GSC_SGD, GSC_ADAM, GSC_ADAMW, GSC_LION}) {

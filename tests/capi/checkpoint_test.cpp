@@ -34,7 +34,7 @@ TEST_F(Checkpoint, HasTheLayoutThatIsDescribed) {
   const Trainer trainer = trained(context);
   const Image image = saved_image(trainer);
   ASSERT_EQ(image.size(), 56u + 2 * 16 + 2 * (3 + 5) * 4 + 8);
-  EXPECT_EQ(std::memcmp(image.data(), "GSCOPT2\n", 8), 0);
+  EXPECT_EQ(std::memcmp(image.data(), "GSCOPT3\n", 8), 0);
   EXPECT_EQ(at<uint32_t>(image, 8), 0x01020304u);
   EXPECT_EQ(at<int32_t>(image, 12), GSC_ADAMW);
   EXPECT_EQ(at<int32_t>(image, 16), 2);
@@ -99,7 +99,7 @@ TEST_F(Checkpoint, ForeignOnesAreNamed) {
     EXPECT_INVALID(load_image(trainer, foreign), words);
     EXPECT_STREQ(last_error().argument, "buffer");
   };
-  refused(6, '1', "format 2");
+  refused(6, '1', "format 3");
   refused(8, 0x04030201u, "other byte order");
   refused(8, 7u, "byte-order mark");
   refused(12, int32_t{GSC_LION}, "kind");

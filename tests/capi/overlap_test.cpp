@@ -7,6 +7,7 @@
 #include <regex>
 #include <set>
 
+#include "core/rules/state_conversion.h"
 #include "tests/support/objects.h"
 
 namespace gsc_test {
@@ -29,7 +30,7 @@ struct Arena {
   gsc_tensor coded(int64_t at, int64_t scales, int32_t dtype = GSC_FP8_E4M3) {
     gsc_tensor t = plain(at, dtype);
     t.scale = bytes + scales;
-    t.scale_dtype = GSC_FP8_E8M0;
+    t.scale_dtype = gsc::scale_dtype_of(dtype);
     t.scale_block_rows = 1;
     t.scale_block_columns = 32;
     return t;
@@ -58,7 +59,7 @@ gsc_status create_optimizer(Arena &a, const gsc_tensor &param, const gsc_tensor 
 /// Moves a list of one with parameters (0) at 0, gradients (1) at 512, and state (2, 3) at 1024 and 1536.
 gsc_status move(Arena &a, int which, int64_t to) {
   gsc_tensor_list *lists[4] = {a.list({a.plain(0, GSC_BF16)}), a.list({a.plain(512, GSC_BF16)}),
-                               a.list({a.coded(1024, 2048)}), a.list({a.coded(1536, 2064, GSC_UFP8_E4M4)})};
+                               a.list({a.coded(1024, 2048)}), a.list({a.coded(1536, 2064, GSC_UINT8_LOG)})};
   const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
   gsc_optimizer *optimizer = nullptr;
   EXPECT_GSC_OK(gsc_optimizer_create(a.context, &options, lists[0], lists[1], nullptr, lists + 2, 2, &optimizer));
@@ -115,13 +116,13 @@ const Row kRows[] = {
         set_present(a, {a.coded(0, 1000), a.coded(64, 1010)}, {0, 1000})),
     ROW(gsc_tensor_list_set_present, "onto elements", set_present(a, {a.plain(0), a.plain(1024)}, {0, 128})),
     ROW(gsc_optimizer_create, "scales in parameters",
-        create_optimizer(a, a.plain(0, GSC_BF16), a.coded(1024, 126), a.coded(1536, 2064, GSC_UFP8_E4M4))),
+        create_optimizer(a, a.plain(0, GSC_BF16), a.coded(1024, 126), a.coded(1536, 2064, GSC_UINT8_LOG))),
     ROW(gsc_optimizer_create, "scales in gradients",
-        create_optimizer(a, a.plain(0, GSC_BF16), a.coded(1024, 2048), a.coded(1536, 512, GSC_UFP8_E4M4))),
+        create_optimizer(a, a.plain(0, GSC_BF16), a.coded(1024, 2048), a.coded(1536, 512, GSC_UINT8_LOG))),
     ROW(gsc_optimizer_create, "scales in another slot",
-        create_optimizer(a, a.plain(0, GSC_BF16), a.coded(1024, 1599), a.coded(1536, 2064, GSC_UFP8_E4M4))),
+        create_optimizer(a, a.plain(0, GSC_BF16), a.coded(1024, 1599), a.coded(1536, 2064, GSC_UINT8_LOG))),
     ROW(gsc_optimizer_create, "scales on scales",
-        create_optimizer(a, a.plain(0, GSC_BF16), a.coded(1024, 2048), a.coded(1536, 2049, GSC_UFP8_E4M4))),
+        create_optimizer(a, a.plain(0, GSC_BF16), a.coded(1024, 2049), a.coded(1536, 2048, GSC_UINT8_LOG))),
     ROW(gsc_ops_convert_state, "dst's scales in dst", convert(a, a.plain(0), a.coded(1024, 1030))),
     ROW(gsc_ops_convert_state, "src's scales in src", convert(a, a.coded(1024, 1030), a.plain(0))),
     ROW(gsc_ops_convert_state, "dst's scales in src", convert(a, a.plain(0), a.coded(1024, 255))),
@@ -169,7 +170,7 @@ TEST(Overlap, NeighboursAreFine) {
   EXPECT_GSC_OK(create(a, {a.coded(0, 64), a.coded(66, 130), a.plain(132)}));
   EXPECT_GSC_OK(set_pointers(a.list({a.coded(0, 1000)}), {a.bytes + 1002}));
   EXPECT_GSC_OK(set_pointers(a.list({a.coded(0, 1000)}), {a.bytes + 936}));
-  EXPECT_GSC_OK(create_optimizer(a, a.plain(0, GSC_BF16), a.coded(1024, 128), a.coded(1088, 130, GSC_UFP8_E4M4)));
+  EXPECT_GSC_OK(create_optimizer(a, a.plain(0, GSC_BF16), a.coded(1024, 128), a.coded(1088, 130, GSC_UINT8_LOG)));
   EXPECT_GSC_OK(convert(a, a.plain(0), a.coded(256, 320)));
   EXPECT_GSC_OK(convert(a, a.coded(256, 320), a.plain(0)));
   EXPECT_GSC_OK(convert(a, a.plain(0), a.plain(256, GSC_INT16), a.plain(384, GSC_BF16)));

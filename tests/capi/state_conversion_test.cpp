@@ -45,7 +45,7 @@ TEST_F(StateConversion, EveryCodeFromFp32AndBack) {
     const std::vector<float> x = magnitudes(count);
     Stored full(GSC_FP32, count), back(GSC_FP32, count);
     if (count > 0) std::memcpy(full.data.data(), x.data(), full.data.size());
-    for (const int32_t dtype : {GSC_BF16, GSC_FP8_E4M3, GSC_UFP8_E4M4, GSC_UFP16_E5M11}) {
+    for (const int32_t dtype : {GSC_BF16, GSC_FP8_E4M3, GSC_UINT8_LOG, GSC_UFP16_E6M10}) {
       Stored code(dtype, count);
       ASSERT_GSC_OK(convert(context, full, nullptr, code));
       expect_nearest(code.tensor, x.data());
@@ -59,8 +59,8 @@ TEST_F(StateConversion, EveryCodeFromFp32AndBack) {
 TEST_F(StateConversion, CodesOfOneSlotIntoEachOther) {
   const std::vector<float> x = magnitudes(100);
   for (const auto &[first, second] :
-       {std::pair(GSC_BF16, GSC_FP8_E4M3), std::pair(GSC_UFP16_E5M11, GSC_UFP8_E4M4),
-        std::pair(GSC_INT8_SOFTSIGN, GSC_BF16), std::pair(GSC_UINT8_SQRT, GSC_UFP8_E4M4)}) {
+       {std::pair(GSC_BF16, GSC_FP8_E4M3), std::pair(GSC_UFP16_E6M10, GSC_UINT8_LOG),
+        std::pair(GSC_INT8_SOFTSIGN, GSC_BF16), std::pair(GSC_UINT8_SQRT, GSC_UINT8_LOG)}) {
     Stored full(GSC_FP32, 100), from(first, 100), to(second, 100);
     std::memcpy(full.data.data(), x.data(), full.data.size());
     ASSERT_GSC_OK(convert(context, full, nullptr, from));
@@ -223,7 +223,7 @@ TEST_F(StateConversion, AMasterOfAnotherWeightHasTheRemainderOfItsOwn) {
 }
 
 TEST_F(StateConversion, WhatDoesNotFitIsRefusedByName) {
-  const Stored full(GSC_FP32, 64), moments(GSC_FP8_E4M3, 64), squares(GSC_UFP8_E4M4, 64), remainders(GSC_INT16, 64),
+  const Stored full(GSC_FP32, 64), moments(GSC_FP8_E4M3, 64), squares(GSC_UINT8_LOG, 64), remainders(GSC_INT16, 64),
       wide(GSC_FP64, 64), few(GSC_FP32, 32), weights(GSC_BF16, 64);
   const auto refused = [&](const Stored &from, const gsc_tensor *weight, const Stored &to, const char *argument) {
     EXPECT_INVALID(convert(context, from, weight, to), argument);
@@ -241,7 +241,7 @@ TEST_F(StateConversion, WhatDoesNotFitIsRefusedByName) {
   unknown.tensor.dtype = 99;
   for (const gsc_status status : {convert(context, unknown, nullptr, full), convert(context, full, nullptr, unknown)}) {
     EXPECT_INVALID(status, "[0].dtype is 99; it must be",
-                   "GSC_BF16, GSC_FP32, GSC_FP8_E4M3, GSC_UFP8_E4M4, GSC_UFP16_E5M11, GSC_INT8, GSC_INT16, "
+                   "GSC_BF16, GSC_FP32, GSC_FP8_E4M3, GSC_UINT8_LOG, GSC_UFP16_E6M10, GSC_INT8, GSC_INT16, "
                    "GSC_INT8_SOFTSIGN or GSC_UINT8_SQRT");
   }
   Stored without(GSC_FP8_E4M3, 64);

@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "core/cpu/lanes.h"
@@ -180,7 +181,7 @@ TEST(Split, StochasticRoundingTakesEachNeighbourAsOftenAsItIsNear) {
 
 /// The value of a code by the definition of its format.
 template <typename C>
-double value_of(uint32_t code, int scale) {
+double value_of(uint32_t code, uint32_t scale) {
   const auto of_fields = [](int field, double mantissa, int bits, int bias) {
     return field == 0 ? std::ldexp(mantissa, 1 - bias - bits) : std::ldexp(mantissa + (1 << bits), field - bias - bits);
   };
@@ -189,11 +190,14 @@ double value_of(uint32_t code, int scale) {
     return (code & 0x8000) != 0 ? -magnitude : magnitude;
   } else if constexpr (C::kCode == GSC_FP8_E4M3) {
     const double magnitude = of_fields(code >> 3 & 15, code & 7, 3, 7);
-    return std::ldexp((code & 0x80) != 0 ? -magnitude : magnitude, scale - 127);
+    return std::ldexp((code & 0x80) != 0 ? -magnitude : magnitude, int(scale) - 127);
   } else {
-    // As fp32, also below 2^-126.
+    // As fp32, also below 2^-126. 0 is 0 alone.
     if (code == 0) return 0.0;
-    return of_fields((code >> C::kMantissa) + scale, code & ((1U << C::kMantissa) - 1), C::kMantissa, 127);
+    if (C::kCode == GSC_UFP16_E6M10) return of_fields(int((code >> 10) + scale), code & 0x3ff, 10, 127);
+    // Steps of fp32's pattern from the base on, which counts in quarters of an octave: 2^21 of them.
+    const uint64_t pattern = uint64_t(scale & 0x3ff) * (1U << 21) + (uint64_t{code} << (16 + (scale >> 10)));
+    return of_fields(int(pattern >> 23), double(pattern & 0x7fffff), 23, 127);
   }
 }
 
@@ -218,27 +222,52 @@ float value_of_inf() {
 
 template <typename C>
 class StateCode : public ::testing::Test {};
-using Codes = ::testing::Types<MomentBf16, MomentE4m3, SquareE5m11, SquareE4m4>;
+using Codes = ::testing::Types<MomentBf16, MomentE4m3, SquareE6m10, SquareLog8>;
 TYPED_TEST_SUITE(StateCode, Codes);
 
-/// The scales that scale_for can give.
+/// The scale of a group of these numbers; 0 if the code has none.
 template <typename C>
-std::vector<int> scales() {
+uint32_t scale_of(std::initializer_list<float> group) {
   if constexpr (!C::kGrouped) {
-    return {0};
+    return 0;
   } else {
-    std::vector<int> result;
-    for (uint32_t exponent = 0; exponent < 255; ++exponent) {
-      const int scale = C::scale_for(exponent << 23);
-      if (result.empty() || result.back() != scale) result.push_back(scale);
+    int32_t largest = 0, smallness = 0;
+    for (const float x : group) {
+      largest = greatest(largest, C::magnitude_of(x));
+      smallness = greatest(smallness, smallness_of(C::magnitude_of(x)));
     }
-    return result;
+    return C::scale_for(largest, smallness);
   }
+}
+
+/// The scales that groups have: of each largest number, with smallest ones down to 0.
+template <typename C>
+std::vector<uint32_t> scales() {
+  std::set<uint32_t> result;
+  const int quarter = C::kSlot == Slot::kSecondMoment ? 1 : 4;
+  for (int high = 0; high < 255 * 4; high += quarter) {
+    for (int octaves = 0; octaves <= 64; octaves = octaves == 0 ? 1 : 2 * octaves) {
+      const int low = std::max(high - 4 * octaves, 0);
+      result.insert(scale_of<C>({from_bits(uint32_t(high) << 21), from_bits(uint32_t(low) << 21)}));
+    }
+  }
+  return {result.begin(), result.end()};
+}
+
+/// Whether a number lies in the range of a scale, where encoding it to 0xffff random bits still gives a number's code.
+template <typename C>
+bool is_below_its_last(float x, uint32_t scale) {
+  if (!std::isfinite(x)) return true;
+  if constexpr (C::kCode == GSC_FP8_E4M3) return C::scale_for(C::magnitude_of(x), 0) <= scale;
+  if constexpr (C::kSlot == Slot::kSecondMoment) {
+    return !std::signbit(x) && x < value_of<C>(code_count<C>() - 3, scale) && x <= from_bits(uint32_t(C::kMost));
+  }
+  return true;
 }
 
 TYPED_TEST(StateCode, EveryCodeHasTheValueOfItsFormat) {
   using C = TypeParam;
-  for (const int scale : scales<C>()) {
+  for (const uint32_t scale : scales<C>()) {
     for (uint32_t code = 0; code < code_count<C>(); ++code) {
       const float value = C::decode(code, scale);
       if (is_nan_code<C>(code)) {
@@ -252,18 +281,19 @@ TYPED_TEST(StateCode, EveryCodeHasTheValueOfItsFormat) {
   }
 }
 
-/// Magnitudes of a group whose largest is 1 <= x < 2, from far below the smallest code up.
-template <typename F>
+/// f(x, scale) for magnitudes below 2, from far below the smallest code up, in groups from it to 1.5.
+template <typename C, typename F>
 void for_magnitudes(const F &f) {
-  for (uint32_t bits = to_bits(0x1p-40F); bits < to_bits(2.0F); bits += 977) f(from_bits(bits));
+  for (uint32_t bits = to_bits(0x1p-70F); bits < to_bits(2.0F); bits += 977) {
+    const float x = from_bits(bits);
+    f(x, scale_of<C>({x, 1.5F}));
+  }
 }
 
 TYPED_TEST(StateCode, EncodesToTheNearestCode) {
   using C = TypeParam;
-  uint32_t scale = 0;
-  if constexpr (C::kGrouped) scale = C::scale_for(to_bits(1.5F));
-  const auto value = [&](uint32_t code) { return value_of<C>(code, scale); };
-  for_magnitudes([&](float x) {
+  for_magnitudes<C>([&](float x, uint32_t scale) {
+    const auto value = [&](uint32_t code) { return value_of<C>(code, scale); };
     const uint32_t code = C::encode(x, scale, kToNearest);
     const double error = std::fabs(value(code) - x);
     ASSERT_FALSE(is_nan_code<C>(code));
@@ -281,6 +311,7 @@ TYPED_TEST(StateCode, EncodesToTheNearestCode) {
       ASSERT_EQ(negative, code | code_count<C>() / 2);
     }
   });
+  const uint32_t scale = scale_of<C>({1.5F});
   EXPECT_EQ(C::encode(0.0F, scale, kToNearest), 0);
   EXPECT_EQ(C::encode(0.0F, scale, 0xffff), 0);
   EXPECT_TRUE(is_nan_code<C>(C::encode(NAN, scale, kToNearest)));
@@ -290,8 +321,7 @@ TYPED_TEST(StateCode, EncodesToTheNearestCode) {
 TYPED_TEST(StateCode, NumbersHaveFiniteCodes) {
   using C = TypeParam;
   const auto expect = [](float x, float others) {
-    uint32_t scale = 0;
-    if constexpr (C::kGrouped) scale = C::scale_for(greatest(C::magnitude_of(x), C::magnitude_of(others)));
+    const uint32_t scale = scale_of<C>({x, others});
     for (const uint32_t bias : {0U, kToNearest, 0xffffU}) {
       const float value = C::decode(C::encode(x, scale, bias), scale);
       if (std::isinf(x)) {
@@ -314,13 +344,11 @@ TYPED_TEST(StateCode, NumbersHaveFiniteCodes) {
 TYPED_TEST(StateCode, VectorsAreCodedAsSingleElements) {
   using C = TypeParam;
   using V = cpu::VectorLanes;
-  const std::vector<int> all_scales = scales<C>();
+  const std::vector<uint32_t> all_scales = scales<C>();
   size_t next = 0;
   expect_of_patterns([&](float x) {
     const uint32_t scale = all_scales[next++ % all_scales.size()];
-    if constexpr (C::kGrouped) {
-      if (C::scale_for(C::magnitude_of(x)) > scale) return true;  // of a larger group
-    }
+    if (!is_below_its_last<C>(x, scale)) return true;  // of a larger group
     const uint32_t bias = to_bits(x) * 0x9E3779B1U >> 16;
     const uint32_t code = C::encode(x, scale, bias);
     const auto codes = C::template encode<V>(V::value(V::all(to_bits(x))), V::all(scale), V::all(bias));
@@ -334,8 +362,7 @@ TYPED_TEST(StateCode, VectorsAreCodedAsSingleElements) {
 
 TYPED_TEST(StateCode, StochasticRoundingTakesEachNeighbourAsOftenAsItIsNear) {
   using C = TypeParam;
-  uint32_t scale = 0;
-  if constexpr (C::kGrouped) scale = C::scale_for(to_bits(1.5F));
+  const uint32_t scale = scale_of<C>({1.5F, 0x1p-10F});
   for (const float x : {1.0F, 1.0001F, 1.99F, 0.3F, 0x1.234p-5F, 0x1.8p-7F, 0x1.6p-12F}) {
     const uint32_t down = C::encode(x, scale, 0);
     const double below = value_of<C>(down, scale), above = value_of<C>(down + 1, scale);
@@ -353,47 +380,63 @@ TYPED_TEST(StateCode, StochasticRoundingTakesEachNeighbourAsOftenAsItIsNear) {
 
 TYPED_TEST(StateCode, CodesOfAGroupAreEncodedAsThemselves) {
   using C = TypeParam;
-  if constexpr (C::kGrouped) {
-    for (const uint32_t scale : scales<C>()) {
-      for (uint32_t code = 0; code < code_count<C>(); ++code) {
-        const float x = C::decode(code, scale);
-        if (!std::isfinite(x) || C::scale_for(to_bits(std::fabs(x))) > scale) continue;  // of a larger group
-        ASSERT_EQ(to_bits(C::decode(C::encode(x, scale, kToNearest), scale)), to_bits(x)) << code << " scale " << scale;
+  for (const uint32_t scale : scales<C>()) {
+    for (uint32_t code = 0; code < code_count<C>(); ++code) {
+      const float x = C::decode(code, scale);
+      if (!std::isfinite(x) || !is_below_its_last<C>(x, scale)) continue;  // of a larger group
+      for (const uint32_t bias : {0U, kToNearest, 0xffffU}) {
+        ASSERT_EQ(to_bits(C::decode(C::encode(x, scale, bias), scale)), to_bits(x)) << code << " scale " << scale;
       }
     }
   }
 }
 
-TYPED_TEST(StateCode, TheLargestOfAGroupFitsForEveryExponent) {
+/// The largest and the smallest of a group have codes on both sides of them, up to the widest range.
+TYPED_TEST(StateCode, TheEndsOfAGroupFitForEveryExponent) {
   using C = TypeParam;
-  if constexpr (C::kGrouped) {
-    for (uint32_t exponent = 0; exponent < 255; ++exponent) {
+  if constexpr (C::kSlot == Slot::kMoment) GTEST_SKIP() << "means have 0 below them";
+  constexpr int kWidest = sizeof(typename C::Stored) == 1 ? 31 : 61;
+  for (int exponent = 64; exponent < 254; ++exponent) {
+    for (int octaves = 0; octaves <= kWidest; ++octaves) {
       for (const uint32_t mantissa : {0U, 1U, 0x400000U, 0x7fffffU}) {
-        const float x = from_bits(exponent << 23 | mantissa);
-        const uint32_t scale = C::scale_for(to_bits(x));
-        for (const uint32_t bias : {0U, kToNearest, 0xffffU}) {
-          const uint32_t code = C::encode(x, scale, bias);
-          ASSERT_FALSE(is_nan_code<C>(code)) << exponent << ' ' << mantissa;
-          if (exponent <= 40) continue;
-          ASSERT_LE(std::fabs(value_of<C>(code, scale) - x), std::ldexp(double{x}, -C::kMantissa))
-              << exponent << ' ' << mantissa;
+        const float high = from_bits(uint32_t(exponent) << 23 | mantissa);
+        const float low = std::ldexp(high, -octaves);
+        const uint32_t scale = scale_of<C>({high, low});
+        for (const float x : {high, low}) {
+          const uint32_t down = C::encode(x, scale, 0), up = C::encode(x, scale, 0xffff);
+          ASSERT_LE(value_of<C>(down, scale), x) << high << ' ' << octaves;
+          ASSERT_GE(value_of<C>(up + 1, scale), x) << high << ' ' << octaves;
+          ASSERT_FALSE(is_nan_code<C>(up + 2)) << high << ' ' << octaves;
         }
       }
     }
   }
 }
 
-TEST(StateCodes, SlowSlotsAreRoundedStochastically) {
-  EXPECT_FALSE(rounds_stochastically(GSC_BF16, 0.1F));  // beta1 0.9
-  EXPECT_FALSE(rounds_stochastically(GSC_BF16, 0x1p-8F));
-  EXPECT_TRUE(rounds_stochastically(GSC_BF16, 0x1.fp-9F));
-  EXPECT_FALSE(rounds_stochastically(GSC_FP8_E4M3, 0.1F));
-  EXPECT_TRUE(rounds_stochastically(GSC_FP8_E4M3, 0.05F));
-  EXPECT_FALSE(rounds_stochastically(GSC_UFP16_E5M11, 0x1p-10F));
-  EXPECT_TRUE(rounds_stochastically(GSC_UFP16_E5M11, 0.0005F));
-  EXPECT_TRUE(rounds_stochastically(GSC_UFP8_E4M4, 0.05F));   // beta2 0.95
-  EXPECT_FALSE(rounds_stochastically(GSC_UFP8_E4M4, 1.0F));   // a maximum
-  EXPECT_TRUE(rounds_stochastically(GSC_UFP16_E5M11, 0.0F));  // a sum
+/// A group's steps are as fine as its octaves allow: of values between 1 and 1.5, 2^-7 of the value in 8 bits.
+TEST(StateCodes, AGroupOfLikeSquaresHasFineSteps) {
+  const auto step_beside = [](auto code, float smallest) {
+    using C = decltype(code);
+    const uint32_t scale = scale_of<C>({1.5F, smallest}), one = C::encode(1.0F, scale, kToNearest);
+    return value_of<C>(one + 1, scale) - value_of<C>(one, scale);
+  };
+  EXPECT_EQ(step_beside(SquareLog8{}, 1.0F), 0x1p-7);
+  EXPECT_EQ(step_beside(SquareLog8{}, 0x1p-1F), 0x1p-6);
+  EXPECT_EQ(step_beside(SquareLog8{}, 0x1p-6F), 0x1p-5);
+  EXPECT_EQ(step_beside(SquareLog8{}, 0x1p-14F), 0x1p-4);
+  EXPECT_EQ(step_beside(SquareLog8{}, 0x1p-28F), 0x1p-3);
+  EXPECT_EQ(step_beside(SquareLog8{}, 0x1p-100F), 0x1p-3);  // beyond the widest range
+  EXPECT_EQ(step_beside(SquareLog8{}, 0.0F), 0x1p-7);       // 0 has a code of its own
+  EXPECT_EQ(step_beside(SquareE6m10{}, 1.0F), 0x1p-10);
+  EXPECT_EQ(step_beside(SquareE6m10{}, 0x1p-60F), 0x1p-10);
+}
+
+TEST(StateCodes, WhatKeepsNothingOfItsOldValueIsRoundedToNearest) {
+  EXPECT_FALSE(rounds_stochastically(1.0F));  // a maximum
+  EXPECT_TRUE(rounds_stochastically(0.9F));
+  EXPECT_TRUE(rounds_stochastically(0.0F));  // a sum
+  EXPECT_FALSE(is_slow(float(1.0 - 0.99)));
+  EXPECT_TRUE(is_slow(float(1.0 - 0.991)));
 }
 
 TEST(Philox, HasTheKnownAnswersOfRandom123) {

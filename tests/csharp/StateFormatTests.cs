@@ -85,6 +85,56 @@ namespace Gradscaler.Tests
       }
     }
 
+    /// <summary>
+    /// Codes of 8 bits for squares have other scales; means that move slowly are bf16 without any. With AMSGrad
+    /// squares have 16 bits.
+    /// </summary>
+    [Test]
+    public void ScalesOfState()
+    {
+      foreach (StateFormat format in new[] { StateFormat.Bits16, StateFormat.Bits8 })
+      {
+        var options = new OptimizerOptions(OptimizerKind.AdamW) { StateFormat = StateFormat.Bits8, Beta1 = 0.999 };
+        var withMaximum = new OptimizerOptions(OptimizerKind.AdamW)
+        {
+          StateFormat = StateFormat.Bits8,
+          Amsgrad = true,
+        };
+        using (var training = new Training(format, MasterFormat.None))
+        using (var slow = new Optimizer(training.Context, options, training.Params, training.Grads))
+        using (var maximum = new Optimizer(training.Context, withMaximum, training.Params, training.Grads))
+        {
+          foreach (int slot in new[] { 1, 2 })
+          {
+            Assert.That(maximum.StateTensor(slot, 0).DType, Is.EqualTo(DType.Ufp16E6m10));
+            Assert.That(maximum.StateTensor(slot, 0).Scales.DType, Is.EqualTo(DType.Fp8E8m0));
+          }
+          training.Optimizer.Step();
+          slow.Step();
+          bool small = format == StateFormat.Bits8;
+          Tensor mean = training.Optimizer.StateTensor(0, 0), squares = training.Optimizer.StateTensor(1, 0);
+          Assert.That(mean.DType, Is.EqualTo(small ? DType.Fp8E4m3 : DType.Bf16));
+          Assert.That(mean.Scales?.DType, Is.EqualTo(small ? DType.Fp8E8m0 : (DType?)null));
+          Assert.That(squares.DType, Is.EqualTo(small ? DType.Uint8Log : DType.Ufp16E6m10));
+          Assert.That(squares.Scales.DType, Is.EqualTo(small ? DType.Int16 : DType.Fp8E8m0));
+          Assert.That(squares.Scales.Count, Is.EqualTo(4));
+          Assert.That(squares.Slice(32, 8).Scales.Address.ToInt64(),
+                      Is.EqualTo(squares.Scales.Address.ToInt64() + (small ? 2 : 1)));
+          Assert.That(slow.StateTensor(0, 0).DType, Is.EqualTo(DType.Bf16));
+          Assert.That(slow.StateTensor(0, 0).Scales, Is.Null);
+          Assert.That(slow.StateTensor(1, 0).DType, Is.EqualTo(DType.Uint8Log));
+          // Into codes of the caller and back.
+          float[] values = training.Decoded(squares);
+          Tensor codes = Tensor.Allocate(squares.DType, Count).WithScales(Tensor.Allocate(squares.Scales.DType, 4));
+          training.Convert(squares, codes);
+          Assert.That(training.Decoded(codes), Is.EqualTo(values));
+          Assert.That(values[0], Is.EqualTo(0.5f * 0.5f * 0.001f).Within(1e-5f));
+          World.Invalid(() => codes.WithScales(Tensor.Allocate(small ? DType.Fp8E8m0 : DType.Int16, 4)));
+          World.Invalid(() => Tensor.Of(training.Weights, DType.Bf16).WithScales(codes.Scales));
+        }
+      }
+    }
+
     /// <summary>Codes that the caller makes, and their scales, which are refused as the codes are.</summary>
     [Test]
     public void Scales()

@@ -200,7 +200,7 @@ TEST(DeviceConversion, IsTheCpus) {
     }
   };
   const int32_t moments[] = {GSC_FP32, GSC_BF16, GSC_FP8_E4M3, GSC_INT8_SOFTSIGN};
-  const int32_t squares[] = {GSC_FP32, GSC_UFP16_E5M11, GSC_UFP8_E4M4, GSC_UINT8_SQRT};
+  const int32_t squares[] = {GSC_FP32, GSC_UFP16_E6M10, GSC_UINT8_LOG, GSC_UINT8_SQRT};
   for (int from = 0; from < 4; ++from) {
     for (int to = 0; to < 4; ++to) {
       expect_same(moments[from], 0, moments[to]);

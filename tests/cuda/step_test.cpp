@@ -220,9 +220,9 @@ TEST(DeviceFormats, ListsOfTheCallersMayMixThem) {
     int64_t count;
     int32_t param, slots[2];
   };
-  const Row rows[] = {{700, GSC_FP32, {GSC_BF16, GSC_UFP8_E4M4}},   {33, GSC_BF16, {GSC_FP8_E4M3, GSC_FP32}},
-                      {2100, GSC_FP64, {GSC_FP64, GSC_FP64}},       {16400, GSC_FP16, {GSC_FP32, GSC_UFP16_E5M11}},
-                      {5, GSC_FP32, {GSC_FP8_E4M3, GSC_UFP8_E4M4}}, {1000, GSC_FP32, {GSC_FP8_E4M3, GSC_FP32}}};
+  const Row rows[] = {{700, GSC_FP32, {GSC_BF16, GSC_UINT8_LOG}},   {33, GSC_BF16, {GSC_FP8_E4M3, GSC_FP32}},
+                      {2100, GSC_FP64, {GSC_FP64, GSC_FP64}},       {16400, GSC_FP16, {GSC_FP32, GSC_UFP16_E6M10}},
+                      {5, GSC_FP32, {GSC_FP8_E4M3, GSC_UINT8_LOG}}, {1000, GSC_FP32, {GSC_FP8_E4M3, GSC_FP32}}};
   for (const int32_t kind : {GSC_ADAMW, GSC_LAMB}) {
     const Contexts contexts;
     Twins p, g;

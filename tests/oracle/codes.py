@@ -1,24 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizer state in 16 and 8 bits, split masters and stochastic rounding, from docs/reference/semantics.md alone.
 
-Codes are arrays of unsigned integers, remainders of signed ones; `scales` has a byte for each 32 elements. `draws` are
-the 16 random bits of each element, None to round to nearest. NaN has no sign here.
+Codes are arrays of unsigned integers, remainders of signed ones; `scales` has an entry for each 32 elements. `draws`
+are 16 random bits for each element, up to a multiple of 8; None rounds to nearest. NaN has no sign here.
 """
 import numpy as np
 
-FP16, BF16, FP32, FP64, E4M3, E4M4, E5M11, INT8, INT16 = 1, 2, 3, 4, 5, 7, 8, 9, 10
-MANTISSA = {BF16: 7, E4M3: 3, E4M4: 4, E5M11: 11}
-# Of a code of squares: how far its fp32 pattern is shifted, the code of NaN, and what a group's exponent is less. The
-# code of inf is the one below NaN's.
-SQUARES = {E4M4: (19, 0xff, 14), E5M11: (12, 0xffff, 30)}
+FP16, BF16, FP32, FP64, E4M3, LOG8, E6M10, INT8, INT16 = 1, 2, 3, 4, 5, 7, 8, 9, 10
+# The code of NaN in a code of squares. That of inf is the one below it.
+SQUARES = {LOG8: 0xff, E6M10: 0xffff}
 # The pattern above which a magnitude becomes this one.
-MOST = {BF16: 0x7f7f0000, E4M3: 0x7f700000, E4M4: 0x7f780000, E5M11: 0x7f7ff000}
+MOST = {BF16: 0x7f7f0000, E4M3: 0x7f700000, LOG8: 0x7f700000, E6M10: 0x7f7fe000}
 NAN = {FP16: 0x7e00, BF16: 0x7fc0}
 INF = {FP16: 0x7c00, BF16: 0x7f80}
 SPLIT16, SPLIT8, STOCHASTIC = 1, 2, 3
 REMAINDER = {SPLIT16: INT16, SPLIT8: INT8}
-STORED = {FP16: np.float16, BF16: np.uint16, FP32: np.float32, FP64: np.float64, E4M3: np.uint8, E4M4: np.uint8,
-          E5M11: np.uint16, INT8: np.int8, INT16: np.int16}
+STORED = {FP16: np.float16, BF16: np.uint16, FP32: np.float32, FP64: np.float64, E4M3: np.uint8, LOG8: np.uint8,
+          E6M10: np.uint16, INT8: np.int8, INT16: np.int16}
 
 
 def magnitude(x):
@@ -53,40 +51,48 @@ def philox(block, step, purpose, seed):
 
 
 def draw(first, count, step, purpose, seed):
-    i = first + np.arange(count)
-    words = philox((i // 8).astype(np.uint64), step, purpose, seed)[np.arange(count), i % 8 // 2]
-    return (words >> (16 * (i % 2)).astype(np.uint64)).astype(np.int64) & 0xffff
+    """16 bits for each element, of a whole number of groups of 8."""
+    i = first + np.arange(-(-count // 8) * 8)
+    words = philox((i // 32).astype(np.uint64), step, purpose, seed)[np.arange(i.size), i % 8 // 2]
+    halves = (words >> (16 * (i % 2)).astype(np.uint64)).astype(np.int64) & 0xffff
+    return halves * np.array([1, 0x348d, 0x95a9, 0xc215])[i // 8 % 4] & 0xffff
 
 
 # -- State
 
-def rounds_to_nearest(code, rate):
-    return rate >= 2.0 ** (1 - MANTISSA[code] if code in SQUARES else -MANTISSA[code] - 1)
+def base_and_shift(code, scales):
+    """Where the codes of squares begin in fp32's pattern, and how many bits a step has."""
+    return (scales << 23, 13) if code == E6M10 else ((scales & 0x3ff) << 21, 16 + (scales >> 10))
 
 
 def encode(code, x, draws=None):
-    bias = 0x8000 if draws is None else draws
-    if draws is not None and code not in SQUARES:
-        bias = (draws & 0xff) << 8 | draws >> 8
+    i = np.arange(x.size)
+    bias = 0x8000 if draws is None else draws[i if code in SQUARES else i ^ 4]
     nan, finite, m = np.isnan(x), np.isfinite(x), np.where(np.isnan(x), 0, np.minimum(magnitude(x), MOST[code]))
     if code == BF16:
         return np.where(nan, 0x7fc0, m + bias >> 16 | sign(x) << 15).astype(np.uint16), None
     groups = np.zeros(-(-x.size // 32) * 32, np.int64)
-    groups[:x.size] = np.where(finite, m, 0) if code in SQUARES else m
-    E = groups.reshape(-1, 32).max(1) >> 23
+    groups[:x.size] = m if code == E4M3 else np.where(finite, magnitude(x), 0)
+    groups = groups.reshape(-1, 32)
+    largest = groups.max(1)
     if code == E4M3:
-        scales = np.maximum(E - 7, 1)
+        scales = np.maximum((largest >> 23) - 7, 1)
         y = (number(m) * np.exp2(127.0 - of_elements(scales, x.size))).astype(np.float32)
-        small = np.floor(y * 2.0 ** 25).astype(np.int64)
+        small = magnitude(y + np.float32(2.0 ** -6)) - (121 << 23) >> 4
         f = np.where(y < 2.0 ** -6, small, (magnitude(y) - (120 << 23)) >> 4)
         return np.where(nan, 0x7f, f + bias >> 16 | sign(x) << 7).astype(np.uint8), scales.astype(np.uint8)
-    shift, special, below = SQUARES[code]
-    scales = np.maximum(E - below, 0)
-    f = np.maximum(m - (of_elements(scales, x.size) << 23), 0)
-    f = f << 16 - shift if shift < 16 else f >> shift - 16
-    result = np.where(x > 0, np.maximum(f + bias >> 16, 1), 0)
-    result = np.where(nan, special, np.where(finite, result, special - 1))
-    return result.astype(np.uint8 if code == E4M4 else np.uint16), scales.astype(np.uint8)
+    if code == E6M10:
+        scales = np.maximum((largest >> 23) - 62, 0).astype(np.uint8)
+    else:
+        high, low = largest >> 21, np.where(groups > 0, groups, 1 << 31).min(1) >> 21
+        low = np.minimum(low, high)
+        widening = sum((high - low + 4 > 8 << k).astype(np.int64) for k in range(4))
+        scales = (widening << 10 | np.maximum(np.maximum(low - 1, high + 3 - (8 << widening)), 0)).astype(np.uint16)
+    base, shift = base_and_shift(code, of_elements(scales, x.size))
+    distance = np.maximum(m - base, 0)
+    result = np.where(x > 0, np.maximum(distance + (bias << 8 >> 24 - shift) >> shift, 1), 0)
+    result = np.where(nan, SQUARES[code], np.where(finite, result, SQUARES[code] - 1))
+    return result.astype(STORED[code]), scales
 
 
 def decode(code, codes, scales):
@@ -99,8 +105,8 @@ def decode(code, codes, scales):
         value = np.where(exponent == 0, fraction * 2.0 ** -9, (8 + fraction) * np.exp2(exponent - 10.0))
         value = np.where(s == 0, 0, value * np.exp2(s - 127.0)) * np.where(c >> 7, -1, 1)
         return np.where(c & 0x7f == 0x7f, np.nan, value).astype(np.float32)
-    shift, nan, _ = SQUARES[code]
-    value = np.where(c == 0, np.float32(0), number((c << shift) + (s << 23)))
+    base, shift = base_and_shift(code, s)
+    value, nan = np.where(c == 0, np.float32(0), number(base + (c << shift))), SQUARES[code]
     return np.where(c == nan, np.float32(np.nan), np.where(c == nan - 1, np.float32(np.inf), value))
 
 
@@ -140,5 +146,5 @@ def join(dtype, weights, rest):
 
 
 def round_weight(dtype, x, draws):
-    w = fixed(dtype, x) + draws >> 16
+    w = fixed(dtype, x) + draws[:x.size] >> 16
     return weight(dtype, x, np.minimum(w, 0x7bff) if dtype == FP16 else w)

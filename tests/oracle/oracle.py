@@ -243,7 +243,11 @@ def state_dtype(o, name, param_dtype):
     is_full = name in ("z", "ema") or o.flags & CENTERED and name in ("square_avg", "grad_avg")
     if o.state_format == 0 or is_full:
         return FP64 if param_dtype == FP64 else FP32
-    return {1: (codes.BF16, codes.E5M11), 2: (codes.E4M3, codes.E4M4)}[o.state_format][name in SQUARES]
+    if name in SQUARES:
+        return codes.E6M10 if o.state_format == 1 or o.flags & AMSGRAD else codes.LOG8
+    # Once warm-ups are over.
+    is_slow = np.float32(state_rate(o, name, 2 ** 53)) < np.float32(0.0099)
+    return codes.BF16 if o.state_format == 1 or is_slow else codes.E4M3
 
 
 def state_rate(o, name, t):

@@ -40,7 +40,7 @@ def same(a, b, dtype=None):
     """Equal bits; all NaN are one."""
     if dtype == codes.E4M3:
         a, b = (np.where(x & 0x7f == 0x7f, 0x7f, x) for x in (a, b))
-    elif a.dtype == np.uint16 and dtype != codes.E5M11:
+    elif a.dtype == np.uint16 and dtype != codes.E6M10:
         a, b = oracle.widen(a, oracle.BF16), oracle.widen(b, oracle.BF16)
     if a.dtype.kind != "f":
         return bool((a == b).all())
@@ -120,9 +120,10 @@ class State:
         self.dtypes, self.arrays, self.scales = dtypes, [], []
         for i, dtype in enumerate(dtypes):
             world.lib.must(world.lib.tensor_list_get_tensor(handle, i, byref(tensor)))
-            assert tensor.dtype == dtype and tensor.count == counts[i]
+            assert (tensor.dtype, tensor.count) == (dtype, counts[i]), (name, tensor.dtype, dtype, o.groups[0])
             self.arrays.append(memory(tensor.data, tensor.count, codes.STORED[dtype]))
-            self.scales.append(memory(tensor.scale, -(-tensor.count // 32) if tensor.scale else 0, np.uint8))
+            self.scales.append(memory(tensor.scale, -(-tensor.count // 32) if tensor.scale else 0,
+                                      np.uint16 if tensor.dtype == codes.LOG8 else np.uint8))
         self.model = [np.zeros_like(a) for a in self.arrays]
         self.scale_model = [s.copy() for s in self.scales]
         for i, a in enumerate(self.arrays):
@@ -130,12 +131,12 @@ class State:
                 self.put(i, np.full(a.size, start, a.dtype if a.dtype.kind == "f" else np.float32))
 
     def get(self, i):
-        if self.dtypes[i] not in codes.MANTISSA:
+        if self.dtypes[i] not in codes.MOST:
             return self.model[i]
         return codes.decode(self.dtypes[i], self.model[i], self.scale_model[i])
 
     def put(self, i, numbers, draws=None):
-        if self.dtypes[i] not in codes.MANTISSA:
+        if self.dtypes[i] not in codes.MOST:
             self.model[i][:] = numbers
             return
         self.model[i][:], scales = codes.encode(self.dtypes[i], numbers, draws)
@@ -383,10 +384,7 @@ class World:
 
         def put(after):
             for s, name, numbers in zip(slots, o.names[:len(slots)], after if n else state, strict=True):
-                code = s.dtypes[i]
-                nearest = code not in codes.MANTISSA or codes.rounds_to_nearest(
-                    code, oracle.state_rate(group, name, o.t[i]))
-                s.put(i, numbers, None if nearest else draws)
+                s.put(i, numbers, draws if oracle.state_rate(group, name, o.t[i]) < 1 else None)
 
         def stored(*after):
             put(after)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradscaler.jax.adamw with state in 16 and 8 bits: the bits of the optimizer over arrays, shards, and conversion."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -127,6 +128,34 @@ def test_state_is_saved_loaded_and_converted(state, master, tmp_path):
             assert (abs(values - expected) <= bound * abs(expected) + bound * 2.0**-6 * largest).all()
 
 
+def test_slow_means_are_bfloat16_in_8_bits():
+    params, betas = tree(0, "bfloat16"), (0.999, 0.99)
+    own = {name: np.array(p) for name, p in params.items()}
+    grads = {name: np.zeros(p.shape, np.float32) for name, p in own.items()}
+    optimizer = gs.AdamW(own, grads, lr=np.float32(0.01), betas=betas, state="8bit", seed=5)
+    held = gj.adamw_init(params, state="8bit", seed=5, betas=betas)
+    assert held.exp_avg["w"].dtype == "bfloat16" and held.exp_avg_scale is None
+    assert held.exp_avg_sq["w"].dtype == "uint8" and held.exp_avg_sq_scale["w"].dtype == "int16"
+    fast, found = gj.adamw_init(params, state="8bit", seed=5), (params, held)
+    assert fast.exp_avg["w"].dtype == fast.exp_avg_scale["w"].dtype == "uint8"
+    step = jax.jit(functools.partial(gj.adamw, lr=0.01, betas=betas))
+    for seed in range(3):
+        for name, grad in tree(seed).items():
+            grads[name][...] = grad
+        optimizer.step()
+        found = step(found[0], tree(seed), found[1])
+    same_bits(found[0], {name: jnp.asarray(p) for name, p in own.items()})
+    _, exact = gj.adamw_convert(*found)
+    _, codes = gj.adamw_convert(*found, state="8bit")
+    assert codes.exp_avg["w"].dtype == "uint8"
+    _, again = gj.adamw_convert(found[0], codes, state="8bit", betas=betas)
+    assert again.exp_avg["w"].dtype == "bfloat16" and again.exp_avg_scale is None
+    for name, values in gj.adamw_convert(found[0], again)[1].exp_avg.items():
+        expected = exact.exp_avg[name]
+        largest = jnp.max(abs(expected), initial=0.0)
+        assert (abs(values - expected) <= 2.0**-4 * abs(expected) + 2.0**-9 * largest).all()
+
+
 def test_masters_begin_as_the_parameters():
     params = tree(0, "bfloat16")
     _, plain = stepped(params, gj.adamw_init(params), range(2))
@@ -159,7 +188,16 @@ def test_vmap():
     (lambda p: gj.adamw(tree(0), p, gj.adamw_init(p, master="split")), ValueError, r"params\['b'\] has dtype float32"),
     (lambda p: gj.adamw({"b": p["b"]}, {"b": p["b"]}, gj.adamw_init(p, state="8bit")), ValueError, "state.exp_avg"),
     (lambda p: gj.adamw(p, p, gj.adamw_init(p, state="8bit").__class__(
-        0, *(p,) * 5, "8bit", None, 0)), TypeError, r"state.exp_avg\['b'\] has dtype bfloat16; it must be uint8"),
+        0, *(p,) * 5, "8bit", None, 0)), TypeError, r"state.exp_avg_sq\['b'\] has dtype bfloat16; it must be uint8"),
+    (lambda p: gj.adamw(p, p, dataclasses.replace(gj.adamw_init(p, state="8bit"), exp_avg_sq_scale=jax.tree.map(
+        lambda s: s.astype("uint8"), gj.adamw_init(p, state="8bit").exp_avg_sq_scale))), TypeError,
+     r"state.exp_avg_sq_scale\['b'\] has dtype uint8; it must be int16"),
+    # Of an earlier version, whose codes were other ones.
+    (lambda p: gj.adamw(p, p, dataclasses.replace(gj.adamw_init(p, state="16bit"), exp_avg_sq=jax.tree.map(
+        lambda s: s.astype("int16"), gj.adamw_init(p, state="16bit").exp_avg_sq))), TypeError,
+     r"state.exp_avg_sq\['b'\] has dtype int16; it must be uint16"),
+    (lambda p: gj.adamw_init(p, state="8bit", betas=0.9), TypeError, "betas is 0.9; it must be two numbers"),
+    (lambda p: gj.adamw_init(p, state="8bit", betas=(1.0, 0.9)), ValueError, r"betas\[0\] is 1; it must be"),
 ])
 def test_what_does_not_fit_is_named(call, error, message):
     with pytest.raises(error, match=message):

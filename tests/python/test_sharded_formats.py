@@ -115,10 +115,10 @@ def process(rank, world, folder):
         optimizer.zero_grad()
         found = get_optimizer_state_dict(model, optimizer)
         for group in found["param_groups"]:
-            del group["ungrouped"]
+            del group["codes"]
         dcp.save({"optimizer": found}, checkpoint_id=f"{folder}/earlier")
         found = {"optimizer": get_optimizer_state_dict(model, optimizer)}
-        with pytest.raises(CheckpointException, match="Missing key .*ungrouped"):
+        with pytest.raises(CheckpointException, match="Missing key .*codes"):
             dcp.load(found, checkpoint_id=f"{folder}/earlier")
     if world > 1:
         torch.distributed.barrier()

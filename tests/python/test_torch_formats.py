@@ -65,6 +65,124 @@ def test_centered_rmsprop_keeps_its_means_in_full(state):
         assert equal(params, theirs)
 
 
+#: A kind, a slot that may move slowly, and the hyper-parameters with which it does not and does.
+SLOW = [(gst.AdamW, "exp_avg", {"betas": (0.99, 0.999)}, {"betas": (0.999, 0.999)}),
+        (gst.AdEMAMix, "exp_avg_slow", {"beta3": 0.99}, {"beta3": 0.9999}),
+        (gst.Lion, "exp_avg", {"betas": (0.9, 0.99)}, {"betas": (0.9, 0.995)}),
+        (gst.SGD, "momentum_buffer", {"momentum": 0.99}, {"momentum": 0.999})]
+
+
+def format_of(optimizer, slot):
+    """"codes", or the dtype of a slot of the first parameter."""
+    entry = optimizer.state[optimizer.param_groups[0]["params"][0]]
+    assert (slot + "_codes" in entry) == (slot + "_scale" in entry) == (slot not in entry)
+    return "codes" if slot + "_codes" in entry else entry[slot].dtype
+
+
+@pytest.mark.parametrize("kind, slot, fast, slow", SLOW, **ids)
+def test_slow_means_are_bfloat16_in_8_bits(kind, slot, fast, slow):
+    params = params_of(SHAPES, torch.bfloat16)
+    optimizer = kind([{"params": params[:1], **fast}, {"params": params[1:], **slow}], lr=0.01, state="8bit")
+    step(optimizer, params, range(2))
+    entries = [optimizer.state[p] for p in params]
+    assert entries[0][slot + "_codes"].dtype == entries[0][slot + "_scale"].dtype == torch.uint8
+    for entry, shape in zip(entries[1:], SHAPES[1:], strict=True):
+        assert entry[slot].dtype == (torch.bfloat16 if shape == (4, 32, 3, 3) else torch.float32)
+        assert slot + "_scale" not in entry
+    for name, value in entries[0].items():
+        assert not name.endswith("_scale") or value.dtype == (torch.int16 if "sq" in name else torch.uint8)
+    for options in (fast, slow):
+        other = kind(map(torch.nn.Parameter, copied(params)), lr=0.5, state="8bit", **options)
+        saved = optimizer.state_dict()
+        # One group has all.
+        saved["param_groups"] = [{**other.state_dict()["param_groups"][0], **options}]
+        other.load_state_dict(saved)
+        assert format_of(other, slot) == ("codes" if options is fast else torch.bfloat16)
+        near(other.fp32_state_dict()["state"], optimizer.fp32_state_dict()["state"], (slot,), "8bit")
+
+
+@pytest.mark.parametrize("turn", [False, True])
+@pytest.mark.parametrize("kind, slot, fast, slow", SLOW, **ids)
+def test_a_format_stays_as_it_was_made_until_state_is_loaded(kind, slot, fast, slow, turn):
+    first, later = (slow, fast) if turn else (fast, slow)
+    formats = ("codes", torch.bfloat16)[::-1 if turn else 1]
+    optimizer, params = made(kind, state="8bit", **first)
+    optimizer.param_groups[0].update(later)
+    saved = optimizer.state_dict()
+    assert (slot + "_codes" in saved["state"][0]) == (not turn)
+    others = [copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))]
+    for each in (optimizer, *others):
+        own = each.param_groups[0]["params"]
+        step(each, own, [3])
+        # Other memory needs another plan.
+        own[1].data = own[1].detach().clone()
+        step(each, own, [4])
+        assert format_of(each, slot) == formats[0]
+        same(tensors(each), tensors(optimizer))
+    before = optimizer.fp32_state_dict()["state"]
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert format_of(optimizer, slot) == formats[1]
+    near(optimizer.fp32_state_dict()["state"], before, (slot,), "8bit")
+    step(optimizer, params, [5])
+    assert format_of(optimizer, slot) == formats[1]
+    # A format that is set goes by the hyper-parameters of then.
+    optimizer.param_groups[0].update(first, state="16bit")
+    step(optimizer, params, [6])
+    assert format_of(optimizer, slot) == torch.bfloat16
+    optimizer.param_groups[0]["state"] = "8bit"
+    step(optimizer, params, [7])
+    assert format_of(optimizer, slot) == formats[0]
+
+
+@pytest.mark.parametrize("kind", [gst.Adam, gst.AdamW], **ids)
+def test_squares_beside_their_maximum_have_16_bits_by_group(kind):
+    params = params_of(((2, 32), (4, 32)), torch.bfloat16)
+    optimizer = kind([{"params": params[:1], "amsgrad": True}, {"params": params[1:]}], lr=0.01, state="8bit")
+    step(optimizer, params, range(2))
+    with_maximum, without = (optimizer.state[p] for p in params)
+    for slot in ("exp_avg_sq", "max_exp_avg_sq"):
+        assert with_maximum[slot + "_codes"].dtype == torch.int16 and with_maximum[slot + "_scale"].dtype == torch.uint8
+    assert without["exp_avg_sq_codes"].dtype == torch.uint8 and without["exp_avg_sq_scale"].dtype == torch.int16
+    assert with_maximum["exp_avg_codes"].dtype == without["exp_avg_codes"].dtype == torch.uint8
+    saved = optimizer.state_dict()["state"]
+    assert {slot: value for slot, value in saved[0].items() if type(value) is int} == {
+        "exp_avg": 8, "exp_avg_sq": 32, "max_exp_avg_sq": 32}
+    assert {slot: value for slot, value in saved[1].items() if type(value) is int} == {"exp_avg": 8, "exp_avg_sq": 24}
+    # The flags of a state dict are loaded, and the format with them.
+    for state in ("16bit", "8bit"):
+        other = kind([{"params": params[:1]}, {"params": params[1:], "amsgrad": True}], lr=0.5, state=state)
+        other.load_state_dict(optimizer.state_dict())
+        for name in ("exp_avg_sq_codes", "exp_avg_sq_scale", "max_exp_avg_sq_codes", "max_exp_avg_sq_scale"):
+            assert torch.equal(other.state[params[0]][name], with_maximum[name])
+        assert other.state[params[1]]["exp_avg_sq_codes"].dtype == (torch.int16 if state == "16bit" else torch.uint8)
+        step(other, params, [2])
+    # Without a maximum from now on.
+    before = optimizer.fp32_state_dict()["state"]
+    optimizer.param_groups[0]["amsgrad"] = False
+    near(optimizer.state_dict()["state"] and optimizer.fp32_state_dict()["state"], before, ("exp_avg_sq",), "fp32")
+    step(optimizer, params, [3])
+    assert optimizer.state[params[0]]["exp_avg_sq_codes"].dtype == torch.uint8
+
+
+@pytest.mark.parametrize("turn", [False, True])
+@pytest.mark.filterwarnings("ignore")
+def test_torch_distributed_checkpoint_does_not_take_squares_of_another_width(turn, tmp_path):
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
+
+    model = torch.nn.Linear(64, 8, bias=False).bfloat16()
+    first, second = (gst.AdamW(model.parameters(), state="8bit", amsgrad=each) for each in (turn, not turn))
+    step(first, list(model.parameters()), range(2))
+    first.zero_grad()
+    dcp.save({"optimizer": get_optimizer_state_dict(model, first)}, checkpoint_id=tmp_path)
+    found = {"optimizer": get_optimizer_state_dict(model, second)}
+    with pytest.raises((CheckpointException, ValueError), match=r"exp_avg_sq_codes'\] is uint8, which" if turn else
+                       "Missing key .*max_exp_avg_sq"):
+        dcp.load(found, checkpoint_id=tmp_path)
+        set_optimizer_state_dict(model, second, found["optimizer"])
+
+
 @pytest.mark.parametrize("state, master", [("fp32", None), *FORMATS])
 @pytest.mark.parametrize("kind", KINDS, **ids)
 def test_state_is_small_tensors_and_training_goes_on_from_every_copy(kind, state, master):
@@ -251,9 +369,9 @@ def test_formats_by_group_and_later():
     optimizer.add_param_group({"params": params[3:], "state": "16bit", "master": "stochastic"})
     step(optimizer, params, range(2))
     found = [optimizer.state[p] for p in params]
-    for slot, last in (("exp_avg", torch.bfloat16), ("exp_avg_sq", torch.float32)):
+    for slot in ("exp_avg", "exp_avg_sq"):
         held = [entry[slot + "_codes" * (i == 2)].dtype for i, entry in enumerate(found)]
-        assert held == [torch.float32, torch.float32, torch.uint8, last]
+        assert held == [torch.float32, torch.float32, torch.uint8, torch.float32]
     assert ["remainder" in entry for entry in found] == [False, True, True, False]
     optimizer.param_groups[0]["state"] = "8bit"
     before = optimizer.state[params[0]]["exp_avg"].clone()
@@ -284,6 +402,8 @@ def test_only_state_that_every_number_of_ranks_can_have_is_in_codes_with_scales(
         with_scales = {"second_moment", *["moment"] * (state == "8bit")}
         assert bool(scales) == bool(HOLDS[kind.__name__] & with_scales)
         assert names == (plain if shape in UNGROUPED else whole)
+        assert shape not in UNGROUPED or not {torch.bfloat16, torch.uint8, torch.int16} & {
+            value.dtype for (key, _), value in tensors(optimizer).items() if key == 0}
         # Codes of an earlier version become numbers.
         if shape == (64,) and "exp_avg_scale" in scales:
             saved = optimizer.state_dict()
@@ -364,14 +484,14 @@ def test_a_state_dict_has_the_format_that_its_group_has_now(state, master):
         made_so.load_state_dict(optimizer.state_dict())
         found += [optimizer.state_dict(), made_so.state_dict()]
         for saved in found:
-            assert ("ungrouped" in saved["param_groups"][0]) == (state != "fp32")
+            assert saved["param_groups"][0].get("codes") == (2 if state != "fp32" else None)
             loaded, _ = made(steps=0, state=state, master=master)
             loaded.load_state_dict(copy.deepcopy(saved))
             same(tensors(loaded), tensors(made_so) if saved is not found[0] or seeds else {})
         # And back.
         made_so.param_groups[0].update(state="fp32", master=None)
         saved = made_so.state_dict()
-        assert "ungrouped" not in saved["param_groups"][0]
+        assert "codes" not in saved["param_groups"][0]
         assert {name for entry in saved["state"].values() for name in entry} == {"step", "exp_avg", "exp_avg_sq"}
 
 
@@ -416,6 +536,106 @@ def test_numbers_and_codes_of_one_slot_are_refused():
     saved["state"][0]["exp_avg"] = torch.zeros(2, 32)
     with pytest.raises(ValueError, match=r"'exp_avg'\] are numbers, and 'exp_avg_codes' is there too"):
         optimizer.load_state_dict(saved)
+
+
+@pytest.mark.parametrize("turn", [False, True])
+@pytest.mark.filterwarnings("ignore")
+def test_torch_distributed_checkpoint_does_not_take_codes_for_a_slow_mean(turn, tmp_path):
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
+
+    model = torch.nn.Linear(64, 8, bias=False).bfloat16()
+    fast, slow = (gst.AdamW(model.parameters(), state="8bit", betas=(beta, 0.999)) for beta in (0.9, 0.999))
+    first, second = (slow, fast) if turn else (fast, slow)
+    step(first, list(model.parameters()), range(2))
+    first.zero_grad()
+    dcp.save({"optimizer": get_optimizer_state_dict(model, first)}, checkpoint_id=tmp_path)
+    found = {"optimizer": get_optimizer_state_dict(model, second)}
+    with pytest.raises(CheckpointException if turn else ValueError, match="Missing key .*exp_avg_codes" if turn else
+                       r"'exp_avg'\] is 8, for codes of .* optimizer with the `state`, `master` and betas that were"):
+        dcp.load(found, checkpoint_id=tmp_path)
+        set_optimizer_state_dict(model, second, found["optimizer"])
+    second.load_state_dict(first.state_dict())
+    near(second.fp32_state_dict()["state"], first.fp32_state_dict()["state"], ("exp_avg",), "fp32")
+
+
+@pytest.mark.parametrize("state", STATES[1:])
+@pytest.mark.parametrize("target", STATES)
+@pytest.mark.parametrize("how", [{}, {"flatten_optimizer_state_dict": True}], ids=str)
+@pytest.mark.filterwarnings("ignore")
+def test_squares_of_an_earlier_version_are_refused(state, target, how, tmp_path):
+    """Their scales were bytes, and the codes other ones. torch.distributed.checkpoint copies them by name. In 16 bits
+    they have the dtypes of now."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.state_dict import (
+        StateDictOptions,
+        get_optimizer_state_dict,
+        set_optimizer_state_dict,
+    )
+
+    def build(state):
+        model = torch.nn.Linear(64, 8, bias=False).bfloat16()
+        optimizer = gst.AdamW(model.parameters(), state=state)
+        step(optimizer, list(model.parameters()), range(2))
+        optimizer.zero_grad()
+        return model, optimizer
+
+    def earlier(entry, prefix=""):
+        name = prefix + "exp_avg_sq"
+        entry[name] = 8 * entry[name + "_codes"].element_size()
+        entry[name + "_scale"] = entry[name + "_scale"].to(torch.uint8)
+
+    def of_earlier_version(group, prefix=""):
+        assert group.pop(prefix + "codes") == 2
+        group[prefix + "ungrouped"] = "fp32"
+
+    model, optimizer = build(state)
+    options = StateDictOptions(**how)
+    saved, checkpoint = optimizer.state_dict(), get_optimizer_state_dict(model, optimizer, options=options)
+    earlier(saved["state"][0])
+    of_earlier_version(saved["param_groups"][0])
+    if how:
+        earlier(checkpoint, "state.weight.")
+        of_earlier_version(checkpoint, "param_groups.weight.")
+    else:
+        earlier(checkpoint["state"]["weight"])
+        of_earlier_version(checkpoint["param_groups"][0])
+    dcp.save({"optimizer": checkpoint}, checkpoint_id=tmp_path)
+    model, other = build(target)
+    message = "'exp_avg_sq_codes'] are codes of an earlier version, .*; load them there and save fp32_state_dict()"
+    message = re.escape(message).replace(r"\.\*", ".*")
+    with pytest.raises(ValueError, match=message):
+        other.load_state_dict(saved)
+    if state == "8bit":
+        number = saved["state"][0].pop("exp_avg_sq")
+        with pytest.raises(ValueError, match=message):
+            other.load_state_dict(saved)
+        saved["state"][0]["exp_avg_sq"] = number
+    # Before that, codes were called as their slot.
+    saved["state"][0]["exp_avg_sq"] = saved["state"][0].pop("exp_avg_sq_codes")
+    with pytest.raises(ValueError, match=message):
+        other.load_state_dict(saved)
+    found = {"optimizer": get_optimizer_state_dict(model, other, options=options)}
+    with pytest.raises((ValueError, CheckpointException), match="Missing key .*codes" if target != "fp32" else None):
+        dcp.load(found, checkpoint_id=tmp_path)
+        set_optimizer_state_dict(model, other, found["optimizer"], options=options)
+
+
+@pytest.mark.parametrize("state", STATES[1:])
+def test_pickles_of_an_earlier_version_are_refused_for_their_squares(state):
+    for kind in (gst.AdamW, gst.Lion, gst.SGD):
+        optimizer, _ = made(kind, state=state)
+        held = optimizer.__getstate__()
+        assert held.pop("_choices")
+        other = kind.__new__(kind)
+        if kind is gst.AdamW:
+            with pytest.raises(ValueError, match="the state 'exp_avg_sq_codes' are codes of an earlier version"):
+                other.__setstate__(held)
+        else:
+            other.__setstate__(held)
+            same(tensors(other), tensors(optimizer))
 
 
 def test_bits_do_not_depend_on_which_parameters_step_together():
@@ -482,7 +702,8 @@ def test_bad_groups_are_named():
 def test_bad_state_is_named():
     optimizer, params = made(shapes=((2, 32),), state="8bit", master="split")
     for name, size, dtype in (("exp_avg", 63, torch.uint8), ("exp_avg_codes", 63, torch.uint8),
-                              ("remainder", 63, torch.int16), ("exp_avg_scale", 1, torch.uint8)):
+                              ("remainder", 63, torch.int16), ("exp_avg_scale", 1, torch.uint8),
+                              ("exp_avg_scale", 2, torch.int16), ("exp_avg_sq_scale", 2, torch.int32)):
         saved = copy.deepcopy(optimizer.state_dict())
         saved["state"][0][name] = torch.zeros(size, dtype=dtype)
         other = gst.AdamW(params_of(((2, 32),), torch.bfloat16), state="8bit", master="split")

@@ -50,7 +50,7 @@ inline Format format_of(int32_t dtype) {
 inline const char *dtype_name(int32_t dtype) { return format_of(dtype).name; }
 inline int64_t dtype_size(int32_t dtype) {
   if (dtype <= GSC_FP64) return format_of(dtype).size;
-  return dtype == GSC_UFP16_E5M11 || dtype == GSC_INT16 ? 2 : 1;  // codes of optimizer state
+  return dtype == GSC_UFP16_E6M10 || dtype == GSC_INT16 ? 2 : 1;  // codes of optimizer state
 }
 
 /// Distance between neighbouring values of the format around `value`.

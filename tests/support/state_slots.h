@@ -37,7 +37,7 @@ struct Slots {
       for (const gsc_tensor &t : slot) {
         append(image_of(t));
         const auto *scales = static_cast<const unsigned char *>(t.scale);
-        if (scales != nullptr) append({scales, scales + gsc::state_groups(t.count)});
+        if (scales != nullptr) append({scales, scales + gsc::state_groups(t.count) * gsc::dtype_bytes(t.scale_dtype)});
       }
     }
     return bytes;
@@ -49,7 +49,7 @@ inline std::vector<float> decode(const gsc_tensor &t) {
   gsc::with_state_code(t.dtype, [&](auto code) {
     using C = decltype(code);
     for (int64_t i = 0; i < t.count; ++i) {
-      const uint32_t scale = C::kGrouped ? static_cast<const uint8_t *>(t.scale)[i / 32] : 0;
+      const uint32_t scale = C::kGrouped ? static_cast<const typename C::Scale *>(t.scale)[i / 32] : 0;
       values[i] = C::decode(static_cast<const typename C::Stored *>(t.data)[i], scale);
     }
   });
@@ -62,14 +62,16 @@ inline void expect_nearest(const gsc_tensor &t, const float *x) {
     using C = decltype(code);
     for (int64_t group = 0; group < t.count; group += 32) {
       const int64_t end = std::min<int64_t>(group + 32, t.count);
-      uint32_t largest = 0;
+      int32_t largest = 0, smallness = 0;
       for (int64_t i = group; i < end; ++i) {
-        if (std::isfinite(x[i])) largest = std::max(largest, gsc::to_bits(std::fabs(x[i])));
+        const auto magnitude = std::isfinite(x[i]) ? int32_t(gsc::to_bits(std::fabs(x[i]))) : 0;
+        largest = std::max(largest, magnitude);
+        smallness = std::max(smallness, gsc::smallness_of(magnitude));
       }
       uint32_t scale = 0;
       if constexpr (C::kGrouped) {
-        scale = C::scale_for(largest);
-        ASSERT_EQ(static_cast<const uint8_t *>(t.scale)[group / 32], scale) << "group " << group / 32;
+        scale = C::scale_for(uint32_t(largest), uint32_t(smallness));
+        ASSERT_EQ(static_cast<const typename C::Scale *>(t.scale)[group / 32], scale) << "group " << group / 32;
       }
       for (int64_t i = group; i < end; ++i) {
         ASSERT_EQ(static_cast<const typename C::Stored *>(t.data)[i], C::encode(x[i], scale, gsc::kToNearest))

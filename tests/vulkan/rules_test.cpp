@@ -51,7 +51,7 @@ struct Call {
 #include "rules_calls.inc"
 
 constexpr int kRuns = 20000;
-constexpr std::array<int32_t, 5> kStateDtypes = {GSC_FP32, GSC_BF16, GSC_FP8_E4M3, GSC_UFP8_E4M4, GSC_UFP16_E5M11};
+constexpr std::array<int32_t, 5> kStateDtypes = {GSC_FP32, GSC_BF16, GSC_FP8_E4M3, GSC_UINT8_LOG, GSC_UFP16_E6M10};
 
 class Numbers {
  public:

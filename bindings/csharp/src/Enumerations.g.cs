@@ -45,13 +45,13 @@ namespace Gradscaler
     /// OCP FP8, 4 bits of exponent and 3 of mantissa. For optimizer state only, as the formats after it.
     /// </summary>
     Fp8E4m3 = NativeCalls.FP8_E4M3,
-    /// <summary>Unsigned, 4 bits of exponent and 4 of mantissa, no subnormals: docs/reference/semantics.md.</summary>
-    Ufp8E4m4 = NativeCalls.UFP8_E4M4,
-    /// <summary>Unsigned, 5 bits of exponent and 11 of mantissa, no subnormals.</summary>
-    Ufp16E5m11 = NativeCalls.UFP16_E5M11,
+    /// <summary>8 bits for squares, in even steps over the octaves of a block: docs/reference/semantics.md.</summary>
+    Uint8Log = NativeCalls.UINT8_LOG,
+    /// <summary>Unsigned, 6 bits of exponent and 10 of mantissa, no subnormals.</summary>
+    Ufp16E6m10 = NativeCalls.UFP16_E6M10,
     /// <summary>A remainder of 8 bits: the part of a master that its 16-bit weight leaves out.</summary>
     Int8 = NativeCalls.INT8,
-    /// <summary>A remainder of 16 bits.</summary>
+    /// <summary>A remainder of 16 bits. As the dtype of scales: the range of a block in DType.Uint8Log.</summary>
     Int16 = NativeCalls.INT16,
     /// <summary>A power of two, 2^(byte - 127). For scales only.</summary>
     Fp8E8m0 = NativeCalls.FP8_E8M0,
@@ -106,11 +106,13 @@ namespace Gradscaler
     /// <summary>fp32; fp64 for fp64 parameters.</summary>
     Full = NativeCalls.STATE_FULL,
     /// <summary>
-    /// Means of gradients in bf16; means and sums of squares in DType.Ufp16E5m11. Not for fp64 parameters.
+    /// Means of gradients in DType.Bf16; means and sums of squares in DType.Ufp16E6m10. Not for fp64 parameters.
     /// </summary>
     Bits16 = NativeCalls.STATE_BITS16,
     /// <summary>
-    /// Means of gradients in DType.Fp8E4m3; means and sums of squares in DType.Ufp8E4m4. Not for fp64 parameters.
+    /// Means of gradients in DType.Fp8E4m3, those that keep more than 0.99 of their value in a step in DType.Bf16;
+    /// means and sums of squares in DType.Uint8Log, with a maximum of them (AMSGrad) in DType.Ufp16E6m10. Not for fp64
+    /// parameters.
     /// </summary>
     Bits8 = NativeCalls.STATE_BITS8,
   }
@@ -269,9 +271,9 @@ namespace Gradscaler
           return 8;
         case DType.Fp8E4m3:
           return 1;
-        case DType.Ufp8E4m4:
+        case DType.Uint8Log:
           return 1;
-        case DType.Ufp16E5m11:
+        case DType.Ufp16E6m10:
           return 2;
         case DType.Int8:
           return 1;

@@ -105,7 +105,8 @@ namespace Gradscaler
         Tensor state = Tensor.Borrowed(tensor, optimizer);
         long scales = optimizer.StateScales(slot, index);
         return scales == 0 ? state : state.WithScales(
-            Tensor.At((IntPtr)scales, Tensor.ScaleCount(state.Count), DType.Fp8E8m0, optimizer));
+            Tensor.At((IntPtr)scales, Tensor.ScaleCount(state.Count), (DType)NativeCalls.ScaleDtype((int)state.DType),
+                      optimizer));
       }
     }
 

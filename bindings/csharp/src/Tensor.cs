@@ -153,17 +153,17 @@ namespace Gradscaler
     public Tensor Named(string name) => new Tensor(Address, Count, DType, name, Owner, Scales);
 
     /// <summary>
-    /// The same memory as codes of optimizer state that their scales multiply: one for each 32 elements, of Fp8E8m0, of
-    /// FlashOptim's codes Fp16; null for none.
+    /// The same memory as codes of optimizer state with their scales: one for each 32 elements, of Fp8E8m0, of
+    /// Uint8Log Int16, of FlashOptim's codes Fp16; null for none.
     /// </summary>
     public Tensor WithScales(Tensor scales)
     {
-      DType wanted = DType == DType.Int8Softsign || DType == DType.Uint8Sqrt ? DType.Fp16 : DType.Fp8E8m0;
-      if (scales != null && (scales.DType != wanted || scales.Count != ScaleCount(Count)))
+      int wanted = NativeCalls.ScaleDtype((int)DType);
+      if (scales != null && ((int)scales.DType != wanted || scales.Count != ScaleCount(Count)))
       {
         throw new InvalidArgumentException(
             $"scales has {scales.Count} elements of {scales.DType}; "
-            + $"{Count} codes have {ScaleCount(Count)} of {wanted}");
+            + $"{Count} of {DType} have " + (wanted == 0 ? "none" : $"{ScaleCount(Count)} of {(DType)wanted}"));
       }
       return new Tensor(Address, Count, DType, Name, Owner, scales);
     }

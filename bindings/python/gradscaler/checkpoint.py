@@ -2,8 +2,8 @@
 """OptimizerBase state as arrays by name, for torch.save, safetensors, npz and Orbax, and back.
 
 A state array is called ``<slot>.<parameter>``, such as ``exp_avg.layer.weight``. ``steps`` and ``skipped_steps`` are
-numbers, and so is ``steps.<parameter>``, for a parameter that was absent from some steps. Everything is checked before
-anything is changed.
+numbers, and so is ``steps.<parameter>``, for a parameter that was absent from some steps, and ``codes`` beside codes.
+Everything is checked before anything is changed.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from .scale_outputs import is_cupy
 Rename = Mapping[str, str] | Callable[[str], str] | None
 
 _COUNTS = ("steps", "skipped_steps")
+#: Saved with state that has scales: by it codes of squares are known from those of an earlier version, which may have
+#: the same dtypes.
+_CODES, _CODES_OF_NOW = "codes", 2
 _MOST = 1 << 53
 #: Dtypes that arrays of every library have.
 _FLOATING = (native.FP32, native.FP64)
@@ -52,6 +55,8 @@ def save(optimizer: OptimizerBase, full: bool = False) -> dict[str, Any]:
     found: dict[str, Any] = {"steps": factory.number(applied), "skipped_steps": factory.number(optimizer.skipped_steps)}
     found.update({f"steps.{name}": factory.number(steps)
                   for name, steps in zip(optimizer.names, optimizer.tensor_steps, strict=True) if steps != applied})
+    if any(map(_is_scale, targets)):
+        found[_CODES] = factory.number(_CODES_OF_NOW)
     for name in targets:
         # One after the other, so that there are never two copies of all.
         found[name] = factory.contiguous(copies.pop(name))
@@ -68,7 +73,7 @@ def load(optimizer: OptimizerBase, arrays: Mapping[str, Any], rename: Rename, ar
     # Scales go with their slots, and masters may begin as their weights.
     of_slot = {name for name in given if _is_scale(name) and name.replace(state_formats.SCALE + ".", ".", 1) in targets}
     optional = {name for name in targets if name.startswith(state_formats.REMAINDER + ".")}
-    known = {*_COUNTS, *targets, *of_slot, *(f"steps.{name}" for name in optimizer.names)}
+    known = {*_COUNTS, _CODES, *targets, *of_slot, *(f"steps.{name}" for name in optimizer.names)}
     missing = [name for name in [*_COUNTS[:1], *targets] if name not in given and name not in optional]
     unknown = [name for name in given if name not in known]
     if missing:
@@ -77,6 +82,7 @@ def load(optimizer: OptimizerBase, arrays: Mapping[str, Any], rename: Rename, ar
                                    " rename=")
     if unknown:
         raise InvalidArgumentError(f"{argument}[{unknown[0]!r}] is unknown: this optimizer has no such state")
+    is_of_now = integer(f"{argument}[{_CODES!r}]", given.get(_CODES, 0), 0, _MOST) == _CODES_OF_NOW
     counts = [integer(f"{argument}[{name!r}]", given.get(name, 0), 0, _MOST) for name in _COUNTS]
     each = [integer(f"{argument}['steps.{name}']", given[f"steps.{name}"], 0, counts[0])
             if f"steps.{name}" in given else counts[0] for name in optimizer.names]
@@ -88,7 +94,7 @@ def load(optimizer: OptimizerBase, arrays: Mapping[str, Any], rename: Rename, ar
             staged[name] = _in_parameter_order(given[name], tensor, f"{argument}[{name!r}]", factory, optimizer)
         else:
             staged.update(_in_slot_format(given.get(name), scales, name, tensor, f"{argument}[{name!r}]", factory,
-                                          optimizer))
+                                          optimizer, is_of_now))
     factory.synchronize(optimizer.context.device)
     # From here on nothing can be wrong.
     _copy(optimizer, {name: _inspected(value, argument) for name, value in staged.items()}, target_dtypes,
@@ -198,13 +204,14 @@ def _copy(optimizer: OptimizerBase, sources: Mapping[str, Tensor], source_dtypes
 
 
 def _in_slot_format(value: Any, scales: Any, name: str, target: Tensor, argument: str, factory: StandardArrays,
-                    optimizer: OptimizerBase) -> dict[str, Any]:
-    """A slot in the format that the optimizer has it in, of what was saved in any; None is zeros."""
+                    optimizer: OptimizerBase, is_of_now: bool) -> dict[str, Any]:
+    """A slot in the format that the optimizer has it in, of what was saved in any; None is zeros. `is_of_now` says that
+    its codes are."""
     slot, target_dtypes = name.partition(".")[0], optimizer._slot_dtypes()
     found = {name: factory.empty(target)}
-    if target_dtypes[slot] in state_formats.GROUPED:
-        groups = state_formats.groups_of(target.count)
-        found[_scales_of(name)] = factory.empty(Tensor(0, groups, "uint8", target.device, shape=(groups,)))
+    if target_dtypes[slot] in state_formats.SCALES:
+        groups, dtype = state_formats.groups_of(target.count), state_formats.SCALES[target_dtypes[slot]]
+        found[_scales_of(name)] = factory.empty(Tensor(0, groups, dtype, target.device, shape=(groups,)))
     if value is None:
         if hasattr(found[name], "shape"):
             found[name][...] = 0
@@ -214,12 +221,15 @@ def _in_slot_format(value: Any, scales: Any, name: str, target: Tensor, argument
     _require_shape(source, target, argument)
     if not same_order(source, target):
         raise other_order(argument)
-    code = state_formats.saved_code(optimizer._kind, slot, source.dtype, scales is not None)
-    sources, found_scales, fits = {name: source}, "", True
+    sources, found_scales, scale_dtype, fits = {name: source}, "", None, True
     if scales is not None:
         scale_tensor = sources[_scales_of(name)] = _inspected(scales, argument, writable=False)
-        found_scales = f" and {scale_tensor.count} scales"
-        fits = (scale_tensor.dtype, scale_tensor.count) == ("uint8", state_formats.groups_of(source.count))
+        scale_dtype, fits = scale_tensor.dtype, scale_tensor.count == state_formats.groups_of(source.count)
+        found_scales = f" and {scale_tensor.count} scales of {scale_dtype}"
+    code = state_formats.saved_code(optimizer._kind, slot, source.dtype, scale_dtype)
+    if scales is not None and not is_of_now and (
+            state_formats.code_in(optimizer._kind, slot, source.dtype) in state_formats.SQUARES):
+        raise TypeError(f"{argument} are {state_formats.EARLIER}")
     if code is None or not fits:
         raise TypeError(f"{argument} has dtype {source.dtype}{found_scales}, which is no format of {slot}")
     factory.synchronize(target.device)

@@ -57,6 +57,11 @@ def format_code(argument: str, value: object, words: Mapping[Any, int]) -> int:
     return words[value]
 
 
+def flags_of(group: Mapping[str, Any]) -> int:
+    """The flags that a param group of PyTorch sets."""
+    return sum(bit for name, bit in FLAGS.items() if group.get(name))
+
+
 def has_slot(kind: int, slot: str, momentum: float, flags: int) -> bool:
     """Returns whether an optimizer with these options keeps a state slot of its kind."""
     needed = SLOT_NEEDS.get(kind, {}).get(slot, 0)

@@ -290,11 +290,11 @@ class OptimizerBase(Streamed):
                 tensor = native.Tensor()
                 self._h.state_tensor(slot, index, tensor)
                 found.setdefault(name, []).append(native_tensor(tensor, self._h, self.context.device, like))
-                if tensor.dtype in state_formats.GROUPED:
+                if tensor.dtype in state_formats.SCALES:
                     scales = state_formats.groups_of(tensor.count)
                     found.setdefault(name + state_formats.SCALE, []).append(Tensor(
-                        self._h.state_scales(slot, index), scales, "uint8", self.context.device, owner=self._h,
-                        shape=(scales,)))
+                        self._h.state_scales(slot, index), scales, state_formats.SCALES[tensor.dtype],
+                        self.context.device, owner=self._h, shape=(scales,)))
         return found
 
     def _slot_dtypes(self) -> dict[str, int]:

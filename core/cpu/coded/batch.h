@@ -134,31 +134,6 @@ GSC_HD void widen_fp16(WordVector x, FloatVector *out) {
 #endif
 }
 
-/// Two vectors as fp16, magnitudes rounded down: the first's lanes, then the second's.
-GSC_HD WordVector narrow_down(FloatVector first, FloatVector second) {
-#if defined(__AVX512F__)
-  const __m256i a = _mm512_maskz_cvtps_ph(kAllLanes, first, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
-  const __m256i b = _mm512_maskz_cvtps_ph(kAllLanes, second, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
-  return as<WordVector>(_mm512_maskz_inserti64x4(0xff, _mm512_castsi256_si512(a), b, 1));
-#else
-  const __m128i a = _mm256_cvtps_ph(first, _MM_FROUND_TO_ZERO), b = _mm256_cvtps_ph(second, _MM_FROUND_TO_ZERO);
-  return as<WordVector>(_mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1));
-#endif
-}
-/// BatchWords below 128 in the order of narrow_down, as bytes with the signs of `signs`, none of them from -128 to -1.
-GSC_HD void store_narrowed(uint8_t *p, const BatchWords &x, const BatchWords &signs) {
-  const auto bytes = as<Uint32Vector>(GSC_BY_WIDTH(packus_epi16, as<Register>(x[0]), as<Register>(x[1])));
-  const auto sign = as<Uint32Vector>(GSC_BY_WIDTH(packs_epi16, as<Register>(signs[0]), as<Register>(signs[1])));
-  const auto codes = as<Register>(bytes | (sign & 0x80808080U));
-#if defined(__AVX512F__)
-  const __m512i order = _mm512_set_epi32(15, 7, 14, 6, 11, 3, 10, 2, 13, 5, 12, 4, 9, 1, 8, 0);
-  store_vector(p, _mm512_maskz_permutexvar_epi32(kAllLanes, order, codes));
-#else
-  const __m256i order = _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0);
-  store_vector(p, _mm256_permutevar8x32_epi32(codes, order));
-#endif
-}
-
 /// a - b, not below 0.
 GSC_HD WordVector positive_difference(WordVector a, WordVector b) {
   return as<WordVector>(GSC_BY_WIDTH(subs_epu16, as<Register>(a), as<Register>(b)));
@@ -176,10 +151,31 @@ GSC_HD WordVector larger_signed(WordVector a, WordVector b) {
 GSC_HD WordVector positive_words(Int32Vector even, Int32Vector odd) {
   return as<WordVector>(GSC_BY_WIDTH(packus_epi32, as<Register>(even), as<Register>(odd)));
 }
-/// BatchWords that are 0 where the lanes of vectors 2k and 2k + 1 are, which are below 2^31.
-GSC_HD WordVector words_not_zero(Uint32Vector even, Uint32Vector odd) {
+/// Lanes of vectors 2k and 2k + 1 as words, of those that do not fit the first or last: signs and zeros stay.
+GSC_HD WordVector saturated_words(Uint32Vector even, Uint32Vector odd) {
   return as<WordVector>(GSC_BY_WIDTH(packs_epi32, as<Register>(even), as<Register>(odd)));
 }
+/// All lanes shifted by one number of bits, copying the sign of Int32Vector.
+#if defined(__AVX512F__)
+#define GSC_SHIFT(name, mask, x, bits) \
+  _mm512_maskz_##name(mask, as<__m512i>(x), _mm_cvtsi32_si128(static_cast<int>(bits)))
+#else
+#define GSC_SHIFT(name, mask, x, bits) _mm256_##name(as<__m256i>(x), _mm_cvtsi32_si128(static_cast<int>(bits)))
+#endif
+GSC_HD WordVector shift_left(WordVector x, uint32_t bits) { return as<WordVector>(GSC_SHIFT(sll_epi16, ~0U, x, bits)); }
+GSC_HD WordVector shift_right(WordVector x, uint32_t bits) {
+  return as<WordVector>(GSC_SHIFT(srl_epi16, ~0U, x, bits));
+}
+GSC_HD Uint32Vector shift_left(Uint32Vector x, uint32_t bits) {
+  return as<Uint32Vector>(GSC_SHIFT(sll_epi32, kAllLanes, x, bits));
+}
+GSC_HD Uint32Vector shift_right(Uint32Vector x, uint32_t bits) {
+  return as<Uint32Vector>(GSC_SHIFT(srl_epi32, kAllLanes, x, bits));
+}
+GSC_HD Int32Vector shift_right(Int32Vector x, uint32_t bits) {
+  return as<Int32Vector>(GSC_SHIFT(sra_epi32, kAllLanes, x, bits));
+}
+#undef GSC_SHIFT
 
 /// Whether anything in a batch needs the long way.
 class Special {
@@ -203,13 +199,6 @@ class Special {
     any_ |= _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q);
 #else
     any_ |= as<Uint32Vector>(_mm256_cmp_ps(a, b, _CMP_UNORD_Q));
-#endif
-  }
-  GSC_HD void if_greater(Int32Vector a, Int32Vector b) {
-#if defined(__AVX512F__)
-    any_ |= _mm512_cmpgt_epi32_mask(as<__m512i>(a), as<__m512i>(b));
-#else
-    any_ |= as<Uint32Vector>(_mm256_cmpgt_epi32(as<__m256i>(a), as<__m256i>(b)));
 #endif
   }
   GSC_HD bool any() const {
@@ -250,42 +239,45 @@ GSC_HD Uint32Vector largest_of_groups(const BatchLanes &a, const BatchLanes &b) 
 #endif
 }
 
-/// Batches whose random bits are drawn together, a vector of calls of philox each.
-constexpr int kDrawn = kMaxChains;
-struct DrawnWords {
-  alignas(kVectorBytes) uint32_t of[kDrawn][2][kBatch / 4];
+/// Batches whose random bits are drawn together.
+constexpr int kDrawn = drawn(kMaxChains) / kBatch;
+struct DrawnHalves {
+  alignas(kVectorBytes) uint16_t of[kDrawn * kBatchGroups * kPhiloxHalves];
 };
 
-/// The bits of kDrawn batches from element `first` on.
-[[gnu::noinline]] inline void draw_words(const Keys &keys, int64_t first, int64_t step, Draw purpose, DrawnWords &out) {
-  Uint64Vector x[kDrawn][4];
-  start_calls(first, step, purpose, x);
-  run_rounds(keys, x);
-#pragma GCC unroll 4
-  for (int n = 0; n < kDrawn; ++n) {
-    store_vector(out.of[n][0], lower_joined(x[n][0], x[n][1]));
-    store_vector(out.of[n][1], lower_joined(x[n][2], x[n][3]));
+struct HalfFactors {
+  uint16_t of[kPhiloxElements];
+  constexpr HalfFactors() : of() {
+    for (int i = 0; i < kPhiloxElements; ++i) of[i] = static_cast<uint16_t>(half_factor(i / kPhiloxHalves));
   }
-}
+};
+alignas(kVectorBytes) constexpr HalfFactors kHalfFactors;
 
 /// 16 random bits for each lane of a batch.
 class BatchDraw {
  public:
   /// Those of batch n.
-  GSC_HD BatchDraw(const DrawnWords &drawn, int n)
-      : words_{load_vector<WordVector>(drawn.of[n][0]), load_vector<WordVector>(drawn.of[n][1])} {}
-  /// The same with the bytes of each exchanged: bias_of a mean of gradients.
-  GSC_HD BatchDraw exchanged() const {
-    BatchDraw other = *this;
-    for (WordVector &words : other.words_) words = words >> 8 | words << 8;
-    return other;
+  GSC_HD BatchDraw(const DrawnHalves &drawn, int n) {
+    for (int w = 0; w < 2; ++w) {
+      const auto halves = load_vector<__m128i>(drawn.of + (n * kBatchGroups + w * kBatchGroups / 2) * kPhiloxHalves);
+#if defined(__AVX512F__)
+      const auto all = as<WordVector>(_mm512_maskz_broadcast_i32x4(kAllLanes, halves));
+#else
+      const auto all = as<WordVector>(_mm256_broadcastsi128_si256(halves));
+#endif
+      words_[w] = all * load_vector<WordVector>(kHalfFactors.of + w * (kBatch / 2 % kPhiloxElements));
+    }
   }
-  /// For vector k. The two halves of 128 bits are of calls for one vector and the next but one.
+  /// For vector k.
   GSC_HD Uint32Vector operator[](int k) const {
-    return k < 2 ? unpacked<0>(words_[k], WordVector{}) : unpacked<1>(words_[k % 2], WordVector{});
+    return k % 2 == 0 ? unpacked<0>(words_[k / 2], WordVector{}) : unpacked<1>(words_[k / 2], WordVector{});
   }
+  /// For a mean: of vector k's neighbour, whose lanes are kMeanPartner elements away.
+  GSC_HD Uint32Vector of_mean(int k) const { return (*this)[k ^ 1]; }
 
  private:
+  static_assert(kMeanPartner == 4);
+
   WordVector words_[2];
 };
 

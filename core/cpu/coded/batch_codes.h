@@ -13,13 +13,13 @@ inline namespace GSC_CPU_TARGET {
 /// A slot in fp32.
 struct PlainSlot {
   using Stored = float;
+  using Scale = uint8_t;  ///< of code that serves all
   static constexpr int32_t kCode = GSC_FP32;
   static constexpr bool kGrouped = false;
 };
 
-/// How the codes of a batch are read and written. Of a grouped code, e is the largest peak() of a group >> kPeakShift. A
-/// batch is special where it exceeds kLargest. The scale is max(e - kBelow, kSmallest), and encode() takes number_of(k),
-/// the number() of the scale of vector k. `draw` is NULL to round to nearest.
+/// How the codes of a batch are read and written, w the half of it. Codes are rounded stochastically. encode() takes the
+/// scale of vector k as scale_of(k).
 template <typename C>
 struct BatchCode;
 
@@ -29,8 +29,8 @@ struct BatchCode<PlainSlot> {
                             Special & /*special*/) {
     load_floats(from + w * kBatch / 2, out);
   }
-  template <typename N>
-  GSC_HD static void encode(const BatchFloats &x, const N & /*number_of*/, const BatchDraw * /*draw*/, float *to) {
+  template <typename S>
+  GSC_HD static void encode(const BatchFloats &x, const S & /*scale_of*/, const BatchDraw & /*draw*/, float *to) {
     for (int w = 0; w < 2; ++w) store_floats(to + w * kBatch / 2, x + 2 * w);
   }
 };
@@ -41,188 +41,173 @@ struct BatchCode<MomentBf16> {
                             Special & /*special*/) {
     unpack(WordVector{}, load_words(from, w), out);
   }
-  template <typename N>
-  GSC_HD static void encode(const BatchFloats &x, const N & /*number_of*/, const BatchDraw * /*draw*/, uint16_t *to) {
+  template <typename S>
+  GSC_HD static void encode(const BatchFloats &x, const S & /*scale_of*/, const BatchDraw &draw, uint16_t *to) {
     const auto most = BatchLane::value(BatchLane::all(MomentBf16::kMost));
-    const auto rounded = [&](int k) { return BatchLane::bits(least(greatest(x[k], -most), most)) + kToNearest; };
+    const auto rounded = [&](int k) { return BatchLane::bits(least(greatest(x[k], -most), most)) + draw.of_mean(k); };
     store_words(to, {upper_words(rounded(0), rounded(1)), upper_words(rounded(2), rounded(3))});
   }
 };
 
-/// What decoding takes of a scale, for all scales.
-struct ScaleNumbers {
-  /// The bits of 2^(s - 119): E4M3 read as fp16 is 2^8 times too small. NaN where fp32 has no such number.
-  uint32_t of_moment[256];
-  /// What is added to codes of squares, as the upper 9 bits of each word.
-  uint32_t of_square[256];
-  constexpr ScaleNumbers() : of_moment(), of_square() {
-    for (uint32_t s = 0; s < 256; ++s) {
-      if (s > 0) of_moment[s] = s < 247 ? (s + 8U) << 23 : 0x7fc00000U;
-      of_square[s] = s << 23 | s << 7;
-    }
+/// The scale of vectors 2w and 2w + 1.
+template <typename Scale>
+GSC_HD uint32_t scale_at(const Scale *scales, int w) {
+  return scales[w * kBatchGroups / 2];
+}
+/// The bits of 2^(s - 119) for all scales of means: E4M3 read as fp16 is 2^8 times too small. NaN where fp32 has no such
+/// number.
+struct MomentScales {
+  uint32_t bits[256];
+  constexpr MomentScales() : bits() {
+    for (uint32_t s = 1; s < 256; ++s) bits[s] = s < 247 ? (s + 8U) << 23 : 0x7fc00000U;
   }
 };
-constexpr ScaleNumbers kScaleNumbers;
-
-/// The scale of vectors 2w and 2w + 1.
-GSC_HD int scale_of(const uint8_t *scales, int w) { return scales[w * kBatchGroups / 2]; }
+constexpr MomentScales kMomentScales;
 
 /// fp16 is E4M3 with one bit more of exponent and seven of mantissa, of subnormals too.
 template <>
 struct BatchCode<MomentE4m3> {
-  static constexpr uint32_t kPeakShift = 24, kLargest = 252, kBelow = 7, kSmallest = 1;
-  GSC_HD static Uint32Vector peak(FloatVector x) { return BatchLane::bits(x) << 1; }
-  /// The bits of 2^(119 - s), by which a magnitude becomes one of fp16.
-  GSC_HD static Uint32Vector number(Uint32Vector scale) { return (246U - scale) << 23; }
-
   GSC_HD static void decode(const uint8_t *from, const uint8_t *scales, int w, FloatVector *out, Special &special) {
     if (w == 0) special.if_equal_bytes(load_vector<Uint32Vector>(from) | 0x80808080U, Uint32Vector{} - 1U);
     widen_fp16(load_words(reinterpret_cast<const int8_t *>(from), w) << 7 & all_words(0xbf80), out);
-    const auto scale = BatchLane::value(BatchLane::all(kScaleNumbers.of_moment[scale_of(scales, w)]));
+    const auto scale = BatchLane::value(BatchLane::all(kMomentScales.bits[scale_at(scales, w)]));
     out[0] *= scale;
     out[1] *= scale;
   }
-  template <typename N>
-  GSC_HD static void encode(const BatchFloats &x, const N &number_of, const BatchDraw *draw, uint8_t *to) {
-    if (draw != nullptr) return encode_stochastically(x, number_of, draw->exchanged(), to);
-    const auto scaled = [&](int k) { return x[k] * BatchLane::value(number_of(k)); };
-    BatchWords half;
-    BatchWords magnitude;
+  /// As MomentE4m3::encode, the end of it in words.
+  template <typename S>
+  GSC_HD static void encode(const BatchFloats &x, const S &scale_of, const BatchDraw &draw, uint8_t *to) {
+    const auto rounded = [&](int k) {
+      const FloatVector scaled = BatchLane::value(BatchLane::bits(x[k]) & 0x7fffffffU) *
+                                 BatchLane::value(BatchLane::all((254U - scale_of(k)) << 23));
+      const Int32Vector subnormal = BatchLane::as_int(BatchLane::bits(scaled + MomentE4m3::kSmallestNormal));
+      const Int32Vector normal = BatchLane::as_int(BatchLane::bits(scaled)) + (1 << 23);
+      return BatchLane::as_uint(larger(subnormal, normal)) + (draw.of_mean(k) << 4);
+    };
+    BatchWords words;
     for (int w = 0; w < 2; ++w) {
-      half[w] = narrow_down(scaled(2 * w), scaled(2 * w + 1));
-      magnitude[w] = (half[w] + all_words(0x40)) << 1 >> 8;
+      const WordVector sign = saturated_words(BatchLane::bits(x[2 * w]), BatchLane::bits(x[2 * w + 1]));
+      const WordVector code = (upper_words(rounded(2 * w), rounded(2 * w + 1)) - all_words(121 << 7)) >> 4;
+      words[w] = code | (sign >> 8 & all_words(0x80));
     }
-    store_narrowed(to, magnitude, half);
-  }
-
- private:
-  template <typename N>
-  GSC_HD static void encode_stochastically(const BatchFloats &x, const N &number_of, const BatchDraw &draw,
-                                           uint8_t *to) {
-    const auto code = [&](int k) { return MomentE4m3::encode<BatchLane>(x[k], 246U - (number_of(k) >> 23), draw[k]); };
-    store_words(to, {lower_words(code(0), code(1)), lower_words(code(2), code(3))});
+    store_words(to, words);
   }
 };
 
-/// Of magnitudes: a number with a sign exceeds kLargest.
-template <uint32_t Below>
-struct BatchSquare {
-  /// From 2^127 on, rounding up could take a number beyond the largest.
-  static constexpr uint32_t kPeakShift = 23, kLargest = 253, kBelow = Below, kSmallest = 0;
-  GSC_HD static Uint32Vector peak(FloatVector x) { return BatchLane::bits(x); }
+/// The steps are whole words, the upper halves of base + (code << shift).
+template <>
+struct BatchCode<SquareLog8> {
+  using C = SquareLog8;
+  static_assert(C::kFinest == 16);
+  GSC_HD static WordVector base_words(uint32_t scale) { return all_words(static_cast<int>((scale & 0x3ffU) << 5)); }
+  GSC_HD static void decode(const uint8_t *from, const uint16_t *scales, int w, FloatVector *out, Special &special) {
+    if (w == 0) special.if_equal_bytes(load_vector<Uint32Vector>(from) | 0x01010101U, Uint32Vector{} - 1U);
+    const uint32_t scale = scale_at(scales, w);
+    const WordVector codes = load_words(from, w);
+    unpack(WordVector{}, codes == 0 ? WordVector{} : shift_left(codes, scale >> 10) + base_words(scale), out);
+  }
+  /// The lower halves of lanes only carry.
+  template <typename S>
+  GSC_HD static void encode(const BatchFloats &x, const S &scale_of, const BatchDraw &draw, uint8_t *to) {
+    BatchWords words;
+    for (int w = 0; w < 2; ++w) {
+      const uint32_t scale = scale_of(2 * w), widening = scale >> 10;
+      const Uint32Vector even = BatchLane::bits(x[2 * w]), odd = BatchLane::bits(x[2 * w + 1]);
+      const WordVector sum =
+          upper_words(even + shift_left(draw[2 * w], widening), odd + shift_left(draw[2 * w + 1], widening));
+      const WordVector code = shift_right(positive_difference(sum, base_words(scale)), widening);
+      words[w] = larger_word(code, smaller_word(saturated_words(even, odd), all_words(1)));
+    }
+    store_words(to, words);
+  }
 };
 
 template <>
-struct BatchCode<SquareE5m11> : BatchSquare<30> {
-  /// What rounding to nearest adds is part of it.
-  GSC_HD static Uint32Vector number(Uint32Vector scale) { return (scale << 23) - (kToNearest >> 4); }
+struct BatchCode<SquareE6m10> {
+  using C = SquareE6m10;
   GSC_HD static void decode(const uint16_t *from, const uint8_t *scales, int w, FloatVector *out, Special &special) {
     const WordVector codes = load_words(from, w);
     special.if_equal(codes | 1, all_words(0xffff));  // NaN and inf
-    const auto scale = as<WordVector>(BatchLane::all(kScaleNumbers.of_square[scale_of(scales, w)]));
-    unpack(codes << 12, codes == 0 ? WordVector{} : (codes >> 4) + scale, out);
+    const WordVector base = all_words(static_cast<int>(scale_at(scales, w) << 7));
+    unpack(codes << C::kShift, codes == 0 ? WordVector{} : (codes >> (16 - C::kShift)) + base, out);
   }
-  template <typename N>
-  GSC_HD static void encode(const BatchFloats &x, const N &number_of, const BatchDraw * /*draw*/, uint16_t *to) {
+  template <typename S>
+  GSC_HD static void encode(const BatchFloats &x, const S &scale_of, const BatchDraw &draw, uint16_t *to) {
     BatchWords words;
     for (int w = 0; w < 2; ++w) {
-      const Uint32Vector even = BatchLane::bits(x[2 * w]), odd = BatchLane::bits(x[2 * w + 1]);
-      const auto code = [&](Uint32Vector bits) { return BatchLane::as_int(bits - number_of(2 * w)) >> 12; };
-      const WordVector rounded = positive_words(code(even), code(odd));
-      words[w] = larger_word(rounded, smaller_word(words_not_zero(even, odd), all_words(1)));
+      const Uint32Vector base = BatchLane::all(scale_of(2 * w) << 23);
+      const auto code = [&](int k) {
+        const Uint32Vector distance = BatchLane::bits(x[k]) - base;
+        return BatchLane::as_int(distance + (draw[k] >> (16 - C::kShift))) >> C::kShift;
+      };
+      const WordVector rounded = positive_words(code(2 * w), code(2 * w + 1));
+      const WordVector not_zero = saturated_words(BatchLane::bits(x[2 * w]), BatchLane::bits(x[2 * w + 1]));
+      words[w] = larger_word(rounded, smaller_word(not_zero, all_words(1)));
     }
     store_words(to, words);
   }
 };
 
-/// The lower halves of lanes only carry.
-template <>
-struct BatchCode<SquareE4m4> : BatchSquare<14> {
-  GSC_HD static Uint32Vector number(Uint32Vector scale) { return scale << 23 | scale << 7; }
-  GSC_HD static void decode(const uint8_t *from, const uint8_t *scales, int w, FloatVector *out, Special &special) {
-    if (w == 0) special.if_equal_bytes(load_vector<Uint32Vector>(from) | 0x01010101U, Uint32Vector{} - 1U);
-    const WordVector codes = load_words(from, w);
-    const auto scale = as<WordVector>(BatchLane::all(kScaleNumbers.of_square[scale_of(scales, w)]));
-    unpack(WordVector{}, codes == 0 ? WordVector{} : (codes << 3) + scale, out);
-  }
-  /// Stochastically only.
-  template <typename N>
-  GSC_HD static void encode(const BatchFloats &x, const N &number_of, const BatchDraw *draw, uint8_t *to) {
-    BatchWords words;
-    for (int w = 0; w < 2; ++w) {
-      const Uint32Vector even = BatchLane::bits(x[2 * w]), odd = BatchLane::bits(x[2 * w + 1]);
-      const WordVector sum = upper_words(even + ((*draw)[2 * w] << 3), odd + ((*draw)[2 * w + 1] << 3));
-      const WordVector code = positive_difference(sum, as<WordVector>(number_of(2 * w))) >> 3;
-      words[w] = larger_word(code, smaller_word(words_not_zero(even, odd), all_words(1)));
-    }
-    store_words(to, words);
-  }
-};
-
-/// The scales of a batch's groups in two slots of codes A and B, which may be one slot. A's groups come first.
-template <typename A, typename B>
+/// The scales of a batch's groups in a slot of means, if Mean is MomentE4m3, and in one of squares, if Square is grouped.
+template <typename Mean, typename Square>
 class BatchScales {
  public:
-  GSC_HD void find(const BatchFloats &a, const BatchFloats &b, Special &special) {
-    BatchLanes peaks[2];
-    for_vectors([&](int k) {
-      peaks[0][k] = BatchCode<A>::peak(a[k]);
-      peaks[1][k] = BatchCode<B>::peak(b[k]);
-    });
-    const Uint32Vector e = largest_of_groups(peaks[0], peaks[1]) >> load_vector<Uint32Vector>(kRows.shift);
-    special.if_greater(BatchLane::as_int(e), load_vector<Int32Vector>(kRows.largest));
-    const Int32Vector scale =
-        larger(BatchLane::as_int(e - load_vector<Uint32Vector>(kRows.below)), load_vector<Int32Vector>(kRows.smallest));
-    store_vector(scale_, scale);
-    store_vector(number_[0], BatchCode<A>::number(BatchLane::as_uint(scale)));
-    store_vector(number_[1], BatchCode<B>::number(BatchLane::as_uint(scale)));
-  }
-  /// Slot: 0 for A, 1 for B.
-  template <int Slot>
-  GSC_HD Uint32Vector number(int k) const {
-    return BatchLane::all(number_[Slot][lane(Slot, k * kBatchGroups / kBatchVectors)]);
-  }
-  template <int Slot>
-  GSC_HD void store(uint8_t *scales) const {
-    for (int g = 0; g < kBatchGroups; ++g) scales[g] = static_cast<uint8_t>(scale_[lane(Slot, g)]);
-  }
+  static constexpr bool kHasMeans = Mean::kGrouped, kHasSquares = Square::kGrouped;
+  static constexpr bool kHasSmallest = std::is_same_v<Square, SquareLog8>;
 
- private:
-  static constexpr int kLanes = kBatch / 4;
-  GSC_HD static constexpr int lane(int slot, int group) { return (slot * kBatchGroups + group) * 4; }
-  struct Rows {
-    uint32_t shift[kLanes], largest[kLanes], below[kLanes], smallest[kLanes];
-    constexpr Rows() : shift(), largest(), below(), smallest() {
-      for (int i = 0; i < kLanes; ++i) {
-        const bool is_a = i < kLanes / 2;
-        shift[i] = is_a ? BatchCode<A>::kPeakShift : BatchCode<B>::kPeakShift;
-        largest[i] = is_a ? BatchCode<A>::kLargest : BatchCode<B>::kLargest;
-        below[i] = is_a ? BatchCode<A>::kBelow : BatchCode<B>::kBelow;
-        smallest[i] = is_a ? BatchCode<A>::kSmallest : BatchCode<B>::kSmallest;
+  /// Whether a magnitude is for the long way: those that a scale does not reach, close to the end of fp32, inf and NaN. A
+  /// square with a sign is above them. Scales are found one by one, beside the vectors of the next batch.
+  GSC_HD bool find(const BatchFloats &means, const BatchFloats &squares) {
+    if constexpr (!kHasMeans && !kHasSquares) return false;
+    BatchLanes peaks[2]{};
+    for_vectors([&](int k) {
+      if constexpr (kHasMeans) peaks[0][k] = BatchLane::bits(means[k]) & 0x7fffffffU;
+      if constexpr (kHasSquares) peaks[1][k] = BatchLane::bits(squares[k]);
+    });
+    Maxima largest, negated{};
+    store_vector(largest.of, largest_of_groups(peaks[0], peaks[1]));
+    if constexpr (kHasSmallest) {
+      // Unsigned, the smallest is the greatest of these, and 0 the smallest of all, so that it leaves an element out.
+      for_vectors([&](int k) { peaks[1][k] = 0U - peaks[1][k]; });
+      store_vector(negated.of, largest_of_groups(peaks[1], peaks[1]));
+    }
+    bool is_special = false;
+#pragma GCC unroll 2
+    for (int g = 0; g < kBatchGroups; ++g) {
+      if constexpr (kHasMeans) {
+        const uint32_t x = largest.of[4 * g];
+        mean_[g] = MomentE4m3::scale_for(x, 0);
+        is_special |= x >= 253U << 23;
+      }
+      if constexpr (kHasSquares) {
+        const int lane = 4 * (kBatchGroups + g);
+        square_[g] = Square::scale_for(largest.of[lane], 0x80000000U + negated.of[lane]);
+        is_special |= largest.of[lane] >= 254U << 23;
       }
     }
-  };
-  alignas(kVectorBytes) static constexpr Rows kRows{};
-
-  alignas(kVectorBytes) uint32_t scale_[kLanes];
-  alignas(kVectorBytes) uint32_t number_[2][kLanes];
-};
-/// Of slots without groups.
-struct NoScales {
-  GSC_HD void find(const BatchFloats & /*a*/, const BatchFloats & /*b*/, Special & /*special*/) {}
-  template <int Slot>
-  GSC_HD Uint32Vector number(int /*k*/) const {
-    return Uint32Vector{};
+    return is_special;
   }
-  template <int Slot>
-  GSC_HD void store(uint8_t * /*to*/) const {}
+  GSC_HD uint32_t mean(int group) const { return mean_[group]; }
+  GSC_HD uint32_t square(int group) const { return square_[group]; }
+
+ private:
+  struct Maxima {
+    alignas(kVectorBytes) uint32_t of[kBatch / 4];
+  };
+  uint32_t mean_[kBatchGroups];
+  uint32_t square_[kBatchGroups];
 };
 
+/// Half w of a batch of weights or gradients.
 template <typename D>
-GSC_HD void load_halves(const uint16_t *from, int w, FloatVector *out) {
-  const WordVector words = load_words(from, w);
-  if constexpr (std::is_same_v<D, Bf16>) return unpack(WordVector{}, words, out);
-  widen_fp16(words, out);
+GSC_HD void load_values(const typename D::Stored *from, int w, FloatVector *out) {
+  if constexpr (std::is_same_v<D, Fp32>) {
+    load_floats(from + w * kBatch / 2, out);
+  } else if constexpr (std::is_same_v<D, Bf16>) {
+    unpack(WordVector{}, load_words(from, w), out);
+  } else {
+    widen_fp16(load_words(from, w), out);
+  }
 }
 
 /// Remainders in the upper bits of words, and back.

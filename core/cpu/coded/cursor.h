@@ -48,7 +48,7 @@ GSC_HD Uint64Vector lower_joined(Uint64Vector a, Uint64Vector b) {
 #endif
 }
 
-/// Elements that they serve.
+/// Elements that `chains` vectors of calls serve.
 constexpr int drawn(int chains) { return chains * kCalls * kPhiloxElements; }
 
 /// Counters of `Chains` vectors of calls, from that for element `first` on, a multiple of kPhiloxElements. A vector has a
@@ -85,27 +85,47 @@ GSC_HD void run_rounds(const Keys &keys, Uint64Vector (&x)[Chains][4]) {
   }
 }
 
-/// 16 random bits for each of n elements of a block, rounded up to a multiple of drawn(Chains).
+/// The halves of as many calls, in their order.
 template <int Chains>
-[[gnu::noinline]] void draw(const Keys &keys, int64_t first, int64_t step, Draw purpose, int n,
-                            uint16_t *__restrict out) {
-#pragma GCC unroll 1
-  for (int i = 0; i < n; i += drawn(Chains)) {
-    Uint64Vector x[Chains][4];
-    start_calls(first + i, step, purpose, x);
-    run_rounds(keys, x);
-    static_assert(std::endian::native == std::endian::little);  // lower halves first
-    uint16_t *to = out + i;
+[[gnu::noinline]] void draw_halves(const Keys &keys, int64_t first, int64_t step, Draw purpose,
+                                   uint16_t *__restrict out) {
+  Uint64Vector x[Chains][4];
+  start_calls(first, step, purpose, x);
+  run_rounds(keys, x);
+  static_assert(std::endian::native == std::endian::little);  // lower halves first
 #pragma GCC unroll 4
-    for (const auto &chain : x) {
-      const Uint64Vector words01 = lower_joined(chain[0], chain[1]);
-      const Uint64Vector words23 = lower_joined(chain[2], chain[3]);
-      store_vector(to, interleaved<0>(words01, words23));
-      store_vector(to + kPhiloxElements * (kCalls / 2), interleaved<1>(words01, words23));
-      to += kPhiloxElements * kCalls;
-    }
+  for (const auto &chain : x) {
+    const Uint64Vector words01 = lower_joined(chain[0], chain[1]);
+    const Uint64Vector words23 = lower_joined(chain[2], chain[3]);
+    store_vector(out, interleaved<0>(words01, words23));
+    store_vector(out + kPhiloxHalves * (kCalls / 2), interleaved<1>(words01, words23));
+    out += kPhiloxHalves * kCalls;
   }
 }
+
+/// 16 random bits for each element of a block.
+struct BlockDraw {
+  static constexpr int kChains = std::max(1, kCodedBlock / drawn(1));
+  uint16_t own[kCodedBlock];
+  uint16_t of_means[kCodedBlock];
+
+  /// For n elements from `first` on, the first of a group.
+  [[gnu::noinline]] BlockDraw(const Keys &keys, int64_t first, int64_t step, Draw purpose, int n) {
+    uint16_t halves[kChains * kCalls * kPhiloxHalves];
+    draw_halves<kChains>(keys, first, step, purpose, halves);
+    for (int i = 0; i < n; i += kPhiloxHalves) {
+      const auto factor = static_cast<uint16_t>(half_factor(i / kPhiloxHalves % (kPhiloxElements / kPhiloxHalves)));
+      const uint16_t *half = halves + i / kPhiloxElements * kPhiloxHalves;
+      for (int h = 0; h < kPhiloxHalves; ++h) own[i + h] = static_cast<uint16_t>(half[h] * factor);
+      for (int h = 0; h < kPhiloxHalves; ++h) of_means[i + h] = own[i + (h ^ kMeanPartner)];
+    }
+  }
+  /// What is added to codes C.
+  template <typename C>
+  const uint16_t *of() const {
+    return C::kSlot == Slot::kMoment ? of_means : own;
+  }
+};
 
 /// f(first, n) for each group of a block of n elements.
 template <typename F>
@@ -116,8 +136,8 @@ GSC_HD void for_groups(int n, const F &f) {
 }
 
 template <typename C>
-[[gnu::noinline]] void decode_block(const typename C::Stored *__restrict codes, const uint8_t *__restrict scales,
-                                    float *__restrict out, int n) {
+[[gnu::noinline]] void decode_block(const typename C::Stored *__restrict codes,
+                                    const typename C::Scale *__restrict scales, float *__restrict out, int n) {
   for_groups(n, [&](int first, auto size) {
     const auto *from = codes + first;
     float *to = out + first;
@@ -129,34 +149,39 @@ template <typename C>
   });
 }
 
-/// The bits of the largest magnitude of a group of code C, in all lanes.
+/// The scale of a group of code C, in all lanes.
 template <typename C>
-GSC_HD VectorLanes::Uint largest_of_group(const float *x, int n) {
-  VectorLanes::Int vector{};
-  int32_t rest = 0;
+GSC_HD VectorLanes::Uint scale_of_group(const float *x, int n) {
+  VectorLanes::Int largest{}, smallness{};
+  int32_t rest_largest = 0, rest_smallness = 0;
   for_lanes(n, [&](auto lanes, int i) {
     using L = decltype(lanes);
     const auto magnitude = C::template magnitude_of<L>(L::load(x + i));
     if constexpr (std::is_same_v<L, VectorLanes>) {
-      vector = greatest(vector, magnitude);
+      largest = greatest(largest, magnitude);
+      smallness = greatest(smallness, smallness_of<L>(magnitude));
     } else {
-      rest = greatest(rest, magnitude);
+      rest_largest = greatest(rest_largest, magnitude);
+      rest_smallness = greatest(rest_smallness, smallness_of(magnitude));
     }
   });
-  return VectorLanes::as_uint(largest_in_all(greatest(vector, VectorLanes::Int{} + rest)));
+  const auto of_all = [](VectorLanes::Int vector, int32_t rest) {
+    return VectorLanes::as_uint(largest_in_all(greatest(vector, VectorLanes::Int{} + rest)));
+  };
+  return C::template scale_for<VectorLanes>(of_all(largest, rest_largest), of_all(smallness, rest_smallness));
 }
 
 /// `random` is NULL to round to nearest.
 template <typename C>
 [[gnu::noinline]] void encode_block(const float *__restrict x, const uint16_t *__restrict random,
-                                    typename C::Stored *__restrict codes, uint8_t *__restrict scales, int n) {
+                                    typename C::Stored *__restrict codes, typename C::Scale *__restrict scales, int n) {
   for_groups(n, [&](int first, auto size) {
     const float *from = x + first;
     auto *to = codes + first;
     VectorLanes::Uint scale{};
     if constexpr (C::kGrouped) {
-      scale = C::template scale_for<VectorLanes>(largest_of_group<C>(from, size));
-      scales[first / kStateGroup] = static_cast<uint8_t>(scale[0]);
+      scale = scale_of_group<C>(from, size);
+      scales[first / kStateGroup] = static_cast<typename C::Scale>(scale[0]);
     }
     const auto encode = [&](const auto &bias) {
       for_lanes(size, [&](auto lanes, int i) {
@@ -168,7 +193,7 @@ template <typename C>
       encode([](auto lanes, int /*i*/) { return decltype(lanes)::all(kToNearest); });
     } else {
       const uint16_t *drawn = random + first;
-      encode([&](auto lanes, int i) { return bias_of<C>(decltype(lanes)::load(drawn + i)); });
+      encode([&](auto lanes, int i) { return decltype(lanes)::load(drawn + i); });
     }
   });
 }
@@ -222,7 +247,7 @@ class CodedCursor {
       : span_(span), plain_(plain), states_(states), keys_(span.seed) {
     for (int k = 0; k < states; ++k) {
       is_code_[k] = is_state_code(span.state_dtype[k]);
-      is_random_[k] = is_code_[k] && rounds_stochastically(span.state_dtype[k], rate(k));
+      is_random_[k] = is_code_[k] && rounds_stochastically(rate(k));
       draws_state_ = draws_state_ || is_random_[k];
       will_read(span.state[k], dtype_bytes(span.state_dtype[k]));
     }
@@ -239,10 +264,7 @@ class CodedCursor {
   }
   /// Whether slot k is rounded stochastically.
   bool is_random(int k) const { return is_random_[k]; }
-  /// Random bits for n elements from i on.
-  void draw_for(Draw purpose, int64_t i, int n, uint16_t *out) const {
-    draw<kBlockChains>(keys_, span_.first + i, span_.step, purpose, n, out);
-  }
+  BlockDraw draw_for(Draw purpose, int64_t i, int n) const { return {keys_, span_.first + i, span_.step, purpose, n}; }
   GSC_HD const Keys &keys() const { return keys_; }
   void gradients(int64_t i, int n, float *out) const { plain_.gradients(i, n, out); }
 
@@ -252,7 +274,7 @@ class CodedCursor {
     if (!is_code_[k]) return static_cast<float *>(span_.state[k]) + i;
     with_state_code(span_.state_dtype[k], [&](auto code) {
       using C = decltype(code);
-      decode_block<C>(static_cast<const typename C::Stored *>(span_.state[k]) + i, scales(k, i), buffer, n);
+      decode_block<C>(static_cast<const typename C::Stored *>(span_.state[k]) + i, scales<C>(k, i), buffer, n);
     });
     return buffer;
   }
@@ -260,16 +282,9 @@ class CodedCursor {
   /// Stores what load_state has decoded.
   void store_states(int64_t i, int n, float *const *state) const {
     if (span_.coefficients->evaluates != 0.0) return;  // state is as it was
-    uint16_t random[kCodedBlock];
-    if (draws_state_) draw_for(Draw::kState, i, n, random);
-    for (int k = 0; k < states_; ++k) {
-      if (!is_code_[k]) continue;
-      with_state_code(span_.state_dtype[k], [&](auto code) {
-        using C = decltype(code);
-        encode_block<C>(state[k], is_random_[k] ? random : nullptr,
-                        static_cast<typename C::Stored *>(span_.state[k]) + i, scales(k, i), n);
-      });
-    }
+    if (!draws_state_) return store_states(i, n, state, nullptr);
+    const BlockDraw random = draw_for(Draw::kState, i, n);
+    store_states(i, n, state, &random);
   }
 
   float *load_params(int64_t i, int n, float *out) const {
@@ -293,12 +308,11 @@ class CodedCursor {
                                          static_cast<R *>(span_.remainder) + i, n);
       });
     } else if (span_.master == GSC_MASTER_STOCHASTIC) {
-      uint16_t random[kCodedBlock];
-      draw_for(Draw::kParam, i, n, random);
+      const BlockDraw random = draw_for(Draw::kParam, i, n);
       if (span_.param_dtype == GSC_FP16) {
-        round_block<Fp16>(params, random, static_cast<uint16_t *>(param(i)), n);
+        round_block<Fp16>(params, random.own, static_cast<uint16_t *>(param(i)), n);
       } else {
-        round_block<Bf16>(params, random, static_cast<uint16_t *>(param(i)), n);
+        round_block<Bf16>(params, random.own, static_cast<uint16_t *>(param(i)), n);
       }
     } else {
       store_block(span_.param_dtype, param(i), params, n);
@@ -309,7 +323,17 @@ class CodedCursor {
   }
 
  private:
-  static constexpr int kBlockChains = std::min(kMaxChains, kCodedBlock / drawn(1));
+  void store_states(int64_t i, int n, float *const *state, const BlockDraw *random) const {
+    for (int k = 0; k < states_; ++k) {
+      if (!is_code_[k]) continue;
+      with_state_code(span_.state_dtype[k], [&](auto code) {
+        using C = decltype(code);
+        encode_block<C>(state[k], is_random_[k] ? random->template of<C>() : nullptr,
+                        static_cast<typename C::Stored *>(span_.state[k]) + i, scales<C>(k, i), n);
+      });
+    }
+  }
+
   static constexpr int64_t kAhead = 4 * kCodedBlock;  ///< elements
 
   void will_read(const void *address, int64_t size) {
@@ -317,8 +341,9 @@ class CodedCursor {
     size_[arrays_++] = size;
   }
   void *param(int64_t i) const { return at(span_.param, i * dtype_bytes(span_.param_dtype)); }
-  uint8_t *scales(int k, int64_t i) const {
-    return span_.scales[k] != nullptr ? span_.scales[k] + i / kStateGroup : nullptr;
+  template <typename C>
+  typename C::Scale *scales(int k, int64_t i) const {
+    return C::kGrouped ? static_cast<typename C::Scale *>(span_.scales[k]) + i / kStateGroup : nullptr;
   }
 
   const ApplySpan &span_;

@@ -24,18 +24,18 @@ struct Format32 {
 };
 struct Format16 {
   using Moment = MomentBf16;
-  using Square = SquareE5m11;
+  using Square = SquareE6m10;
   static constexpr int kAhead = 4;
-  static constexpr bool kDraws = false;  ///< rounded to nearest: with larger betas go block by block
+  static constexpr bool kDraws = true;
 };
 struct Format8 {
   using Moment = MomentE4m3;
-  using Square = SquareE4m4;
-  static constexpr int kAhead = kDrawn;
+  using Square = SquareLog8;
+  static constexpr int kAhead = 4;
   static constexpr bool kDraws = true;
 };
 
-/// Without a remainder: the weights are rounded stochastically.
+/// Without a remainder: fp32 weights are whole, those of 16 bits are rounded stochastically.
 struct NoRemainder {};
 
 /// f(constant slot) for the slots of a formula.
@@ -50,26 +50,22 @@ template <typename Formula, typename Format, int K>
 using CodeOf = std::conditional_t<Formula::kKind.slots[K].holds == Slot::kMoment, typename Format::Moment,
                                   typename Format::Square>;
 
-/// A batch after its update.
+/// A batch after its update: means first, then squares if the formula has any.
 template <typename Formula, typename Format>
 struct Batch {
   static constexpr int kLast = Formula::kStates - 1;
-  using First = CodeOf<Formula, Format, 0>;
-  using Last = CodeOf<Formula, Format, kLast>;
-  static constexpr int kGrouped = First::kGrouped ? 0 : kLast;  ///< the first slot that has groups, if any does
-  using A = CodeOf<Formula, Format, kGrouped>;
-  using Scales = std::conditional_t<Last::kGrouped, BatchScales<A, Last>, NoScales>;
+  static_assert(Formula::kKind.slots[0].holds == Slot::kMoment);
+  static_assert(kLast == 0 || Formula::kKind.slots[kLast].holds == Slot::kSecondMoment);
+  using Squares = std::conditional_t<kLast == 0, PlainSlot, typename Format::Square>;
 
   BatchFloats state[Formula::kStates];
   BatchFloats params;
-  Scales scales;
+  BatchScales<typename Format::Moment, Squares> scales;
   bool is_special;
 
   /// Ends the search for special numbers.
-  GSC_HD void find_scales(Special special) {
-    scales.find(state[kGrouped], state[kLast], special);
-    is_special = special.any();
-  }
+  GSC_HD void find_scales(const Special &special) { is_special = scales.find(state[0], state[kLast]) | special.any(); }
+  GSC_HD uint32_t scale(int slot, int group) const { return slot == 0 ? scales.mean(group) : scales.square(group); }
 };
 
 /// F::update of a vector. Results go to memory, from where encoding takes them: GCC 12 stores them in any case.
@@ -101,17 +97,22 @@ template <typename F, typename D, typename R, typename Format, typename B>
 [[gnu::noinline]] int64_t update_batches(const ApplySpan &arrays, const CodedCursor &cursor,
                                          const Coefficients<float> &coefficients, const B &by_blocks) {
   constexpr bool kIsSplit = !std::is_same_v<R, NoRemainder>;
-  constexpr int kAhead = std::is_same_v<D, Fp16> ? kDrawn : Format::kAhead;
+  constexpr bool kIsWhole = std::is_same_v<D, Fp32>;
+  static_assert(!(kIsSplit && kIsWhole));
+  constexpr int kAhead = std::is_same_v<D, Fp16> ? 4 : Format::kAhead;
   const ApplySpan span = arrays;  // local, as are the coefficients: the stores below cannot alias them
   const Coefficients<float> c = coefficients;
   const float clip = c.sign * span.clip;  // exact
-  const auto *grad = static_cast<const uint16_t *>(span.grad);
-  auto *weight = static_cast<uint16_t *>(span.param);
+  const auto *grad = static_cast<const typename D::Stored *>(span.grad);
+  auto *weight = static_cast<typename D::Stored *>(span.param);
   auto *remainder = static_cast<R *>(span.remainder);
   const auto codes = [&](auto slot, int64_t i) {
     return static_cast<typename CodeOf<F, Format, slot>::Stored *>(span.state[slot]) + i;
   };
-  const auto scales = [&](auto slot, int64_t i) { return span.scales[slot] + i / kStateGroup; };
+  const auto scales = [&](auto slot, int64_t i) {
+    using Scale = typename CodeOf<F, Format, slot>::Scale;
+    return static_cast<Scale *>(span.scales[slot]) + i / kStateGroup;
+  };
   const auto update = [&](int64_t i, Batch<F, Format> &b) {
     Special special;
 #pragma GCC unroll 2
@@ -125,9 +126,9 @@ template <typename F, typename D, typename R, typename Format, typename B>
       if constexpr (kIsSplit) {
         load_masters<D>(weight + i, remainder + i, w, params);
       } else {
-        load_halves<D>(weight + i, w, params);
+        load_values<D>(weight + i, w, params);
       }
-      load_halves<D>(grad + i, w, grads);
+      load_values<D>(grad + i, w, grads);
 #pragma GCC unroll 2
       for (int k = 0; k < 2; ++k) {
         const auto lanes_of = [at = 2 * w + k](BatchFloats &x) { return reinterpret_cast<float *>(x + at); };
@@ -144,76 +145,90 @@ template <typename F, typename D, typename R, typename Format, typename B>
                          const BatchDraw &param_draw) {
     for_slots<F>([&](auto slot) {
       using C = CodeOf<F, Format, slot>;
-      if constexpr (C::kGrouped) b.scales.template store<slot>(scales(slot, i));
-      BatchCode<C>::encode(
-          b.state[slot], [&](int k) { return b.scales.template number<slot>(k); },
-          Format::kDraws && cursor.is_random(slot) ? &state_draw : nullptr, codes(slot, i));
+      const auto scale_of = [&](int k) { return b.scale(slot, k * kBatchGroups / kBatchVectors); };
+      if constexpr (C::kGrouped) {
+        for (int g = 0; g < kBatchGroups; ++g) scales(slot, i)[g] = static_cast<typename C::Scale>(b.scale(slot, g));
+      }
+      BatchCode<C>::encode(b.state[slot], scale_of, state_draw, codes(slot, i));
     });
     if constexpr (kIsSplit) {
       store_masters<D>(b.params, weight + i, remainder + i);
+    } else if constexpr (kIsWhole) {
+      for (int w = 0; w < 2; ++w) store_floats(weight + i + w * kBatch / 2, b.params + 2 * w);
     } else {
       store_rounded<D>(b.params, param_draw, weight + i);
     }
   };
 
   Batch<F, Format> batches[kAhead];
-  DrawnWords state_words;
-  DrawnWords param_words;
+  DrawnHalves state_draws;
+  DrawnHalves param_draws;
   const int64_t end = span.n / kBatch * kBatch;
   for (int64_t start = 0; start < end; start += kAhead * kBatch) {
     const int count = min_int((end - start) / kBatch, kAhead);
-    if constexpr (Format::kDraws) draw_words(cursor.keys(), span.first + start, span.step, Draw::kState, state_words);
-    if constexpr (!kIsSplit) draw_words(cursor.keys(), span.first + start, span.step, Draw::kParam, param_words);
-#pragma GCC unroll 1
-    for (int n = 0; n < count; ++n) {
+    const int drawn = static_cast<int>(start / kBatch % kDrawn);
+    if (drawn == 0) {
+      const auto draw = [&](Draw purpose, DrawnHalves &halves) {
+        draw_halves<kMaxChains>(cursor.keys(), span.first + start, span.step, purpose, halves.of);
+      };
+      if constexpr (Format::kDraws) draw(Draw::kState, state_draws);
+      if constexpr (!kIsSplit && !kIsWhole) draw(Draw::kParam, param_draws);
+    }
+    const auto begin = [&](int n) {
       const int64_t i = start + n * kBatch;
       // Steps that are bound by arithmetic keep up by themselves on most processors.
       if ((span.prefetch_bytes != 0 || std::is_same_v<Format, Format32>)&&i % kCodedBlock == 0)
         cursor.prefetch_after(i, true);
       update(i, batches[n]);
-    }
-#pragma GCC unroll 1
-    for (int n = 0; n < count; ++n) {
+    };
+    const auto finish = [&](int n) {
       const int64_t i = start + n * kBatch;
       if (batches[n].is_special) [[unlikely]] {
         by_blocks(i, kBatch);
       } else {
-        store(i, batches[n], BatchDraw(state_words, n), BatchDraw(param_words, n));
+        store(i, batches[n], BatchDraw(state_draws, drawn + n), BatchDraw(param_draws, drawn + n));
       }
-    }
+    };
+#pragma GCC unroll 1
+    for (int n = 0; n < count; ++n) begin(n);
+#pragma GCC unroll 1
+    for (int n = 0; n < count; ++n) finish(n);
   }
   return end;
 }
 
-/// update_batches where it serves: weights and gradients of one 16-bit dtype, in the formats of docs/state.md.
+/// update_batches where it serves: weights and gradients of one dtype, in the formats of docs/state.md.
 template <typename F, typename B>
 int64_t update_in_batches(const ApplySpan &span, const CodedCursor &cursor, const Coefficients<float> &c,
                           const B &by_blocks) {
   if (is_clamped(span.clip_value) || span.zero_grads || span.write_grads || span.model_copy != nullptr) return 0;
-  if (span.grad_dtype != span.param_dtype || span.param_dtype == GSC_FP32) return 0;
+  if (span.grad_dtype != span.param_dtype) return 0;
   const auto is_in = [&](auto format) {
     bool result = true;
     for_slots<F>([&](auto slot) {
       using Format = decltype(format);
       using C = CodeOf<F, Format, slot>;
       result = result && span.state_dtype[slot] == C::kCode;
-      if (!Format::kDraws) result = result && !cursor.is_random(slot);
-      if (std::is_same_v<C, SquareE4m4>) result = result && cursor.is_random(slot);
+      if (Format::kDraws) result = result && cursor.is_random(slot);
     });
     return result;
   };
+  const auto with = [&](auto d, auto remainder, auto format) {
+    return update_batches<F, decltype(d), decltype(remainder), decltype(format)>(span, cursor, c, by_blocks);
+  };
+  if (span.param_dtype == GSC_FP32) {
+    if (is_in(Format8{})) return with(Fp32{}, NoRemainder{}, Format8{});
+    return is_in(Format16{}) ? with(Fp32{}, NoRemainder{}, Format16{}) : 0;
+  }
   const auto update = [&](auto d) -> int64_t {
-    const auto with = [&](auto remainder, auto format) {
-      return update_batches<F, decltype(d), decltype(remainder), decltype(format)>(span, cursor, c, by_blocks);
-    };
     if (is_in(Format8{})) {
-      if (span.master == GSC_MASTER_SPLIT16) return with(int16_t{}, Format8{});
-      if (span.master == GSC_MASTER_SPLIT8) return with(int8_t{}, Format8{});
-      if (span.master == GSC_MASTER_STOCHASTIC) return with(NoRemainder{}, Format8{});
+      if (span.master == GSC_MASTER_SPLIT16) return with(d, int16_t{}, Format8{});
+      if (span.master == GSC_MASTER_SPLIT8) return with(d, int8_t{}, Format8{});
+      if (span.master == GSC_MASTER_STOCHASTIC) return with(d, NoRemainder{}, Format8{});
     }
     if (span.master != GSC_MASTER_SPLIT16) return 0;
-    if (is_in(Format16{})) return with(int16_t{}, Format16{});
-    if (is_in(Format32{})) return with(int16_t{}, Format32{});
+    if (is_in(Format16{})) return with(d, int16_t{}, Format16{});
+    if (is_in(Format32{})) return with(d, int16_t{}, Format32{});
     return 0;
   };
   return span.param_dtype == GSC_FP16 ? update(Fp16{}) : update(Bf16{});

@@ -34,4 +34,14 @@ constexpr Traits kTraits[] = {
 
 const Traits &traits(Variant variant) { return kTraits[static_cast<std::size_t>(variant)]; }
 
+float rate_of(Variant variant, const Hyper &hyper, int32_t slot) {
+  constexpr int64_t kLateStep = int64_t{1} << 53;
+  const auto c = narrow<float>(make_coefficients(variant, hyper, hyper.lr, false, kLateStep));
+  return with_variant(variant, [&](auto formula) {
+    using F = SweepOf<decltype(formula)>;
+    if constexpr (F::kStates > 0) return F::rate(slot, c);
+    return 1.0F;
+  });
+}
+
 }  // namespace gsc

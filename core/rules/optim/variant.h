@@ -35,6 +35,10 @@ struct Traits {
 /// For host code; traits.cpp has the table.
 const Traits &traits(Variant variant);
 
+struct Hyper;
+/// 1 minus the factor by which a step multiplies the old value of a slot, once warm-ups are over. For host code.
+float rate_of(Variant variant, const Hyper &hyper, int32_t slot);
+
 inline int32_t state_count(Variant variant) { return traits(variant).states; }
 inline bool needs_norms(Variant variant) { return traits(variant).needs_norms; }
 inline bool gradients_last(Variant variant) { return traits(variant).gradients_last; }

@@ -152,7 +152,105 @@ TEST(TorchFormats, StateIsInTensors) {
   EXPECT_LT(other.error(), 1.0);
   // And codes whose scales are lost are refused.
   adamw.state().at(problem.params[2].unsafeGetTensorImpl()) = std::make_unique<optim::AdamWParamState>(state);
-  EXPECT_REFUSED(adamw.step(), "state of parameter 2 in group 0 has codes, but not 2 bytes of scales");
+  EXPECT_REFUSED(adamw.step(), "state of parameter 2 in group 0 has exp_avg in codes, but not 2 scales of Byte");
+}
+
+/// Of a state, which has the scales in a map.
+at::Tensor &scales_of(optim::Optimizer &optimizer, const at::Tensor &param, const char *name) {
+  auto &state = *optimizer.state().at(param.unsafeGetTensorImpl());
+  return dynamic_cast<gt::detail::FormatState<optim::AdamWParamState> &>(state).added.at(name);
+}
+
+TEST(TorchFormats, ScalesAreThoseOfTheCode) {
+  Problem problem;
+  gt::AdamW adamw(problem.params, AdamWOptions(1e-2), kSmall.options());
+  problem.run(adamw, 2);
+  EXPECT_EQ(scales_of(adamw, problem.params[0], "exp_avg_scale").scalar_type(), at::kByte);
+  EXPECT_EQ(scales_of(adamw, problem.params[0], "exp_avg_sq_scale").scalar_type(), at::kShort);
+  at::Tensor &scales = scales_of(adamw, problem.params[0], "exp_avg_sq_scale");
+  scales = scales.to(at::kByte);
+  EXPECT_REFUSED(adamw.step(), "state of parameter 0 in group 0 has exp_avg_sq in codes, but not 8 scales of Short");
+}
+
+TEST(TorchFormats, SquaresOfAnEarlierVersionAreRefused) {
+  for (const auto from : {gradscaler::StateFormat::bits16, gradscaler::StateFormat::bits8}) {
+    Problem problem;
+    gt::AdamW adamw(problem.params, AdamWOptions(1e-2), gt::StateOptions().state_format(from));
+    problem.run(adamw, 2);
+    auto &state = *adamw.state().at(problem.params[0].unsafeGetTensorImpl());
+    dynamic_cast<gt::detail::FormatState<optim::AdamWParamState> &>(state).has_earlier_codes = true;
+    for (const Format &format : formats()) {
+      Problem other;
+      gt::AdamW loaded(other.params, AdamWOptions(1e-2), format.options());
+      load_archive(loaded, archive_of(adamw));
+      other.set_grads();
+      EXPECT_REFUSED(loaded.prepare(), "state of parameter 0 in group 0 has exp_avg_sq in codes of an earlier version");
+    }
+  }
+  // Means are what they were.
+  Problem problem, other;
+  gt::SGD sgd(problem.params, SGDOptions(0.1).momentum(0.8), kSmall.options());
+  gt::SGD loaded(other.params, SGDOptions(0.1).momentum(0.8), kSmall.options());
+  problem.run(sgd, 2);
+  auto &state = *sgd.state().at(problem.params[0].unsafeGetTensorImpl());
+  dynamic_cast<gt::detail::FormatState<optim::SGDParamState> &>(state).has_earlier_codes = true;
+  load_archive(loaded, archive_of(sgd));
+  other.run(loaded, 1);
+}
+
+TEST(TorchFormats, SquaresBesideTheirMaximumHave16Bits) {
+  for (const Format &format : {kSmall, Format{gradscaler::StateFormat::bits8, gradscaler::MasterFormat::none}}) {
+    Problem problem, other;
+    gt::AdamW adamw(problem.params, AdamWOptions(1e-2).amsgrad(true), format.options());
+    problem.run(adamw, 2);
+    const optim::AdamWParamState &state = state_of(adamw, problem.params[1]);
+    EXPECT_EQ(state.exp_avg().scalar_type(), at::kByte);
+    EXPECT_EQ(state.exp_avg_sq().scalar_type(), at::kShort);
+    EXPECT_EQ(state.max_exp_avg_sq().scalar_type(), at::kShort);
+    EXPECT_EQ(scales_of(adamw, problem.params[1], "max_exp_avg_sq_scale").scalar_type(), at::kByte);
+    // Without it, and with it again.
+    gt::AdamW loaded(other.params, AdamWOptions(1e-2), format.options());
+    load_archive(loaded, archive_of(adamw));
+    other.take(problem);
+    static_cast<AdamWOptions &>(loaded.param_groups()[0].options()).amsgrad(false);
+    other.run(loaded, 1);
+    EXPECT_EQ(state_of(loaded, other.params[1]).exp_avg_sq().scalar_type(), at::kByte);
+    gt::AdamW again(problem.params, AdamWOptions(1e-2), format.options());
+    load_archive(again, archive_of(loaded));
+    problem.take(other);
+    static_cast<AdamWOptions &>(again.param_groups()[0].options()).amsgrad(true);
+    problem.run(again, 1);
+    EXPECT_EQ(state_of(again, problem.params[1]).exp_avg_sq().scalar_type(), at::kShort);
+  }
+}
+
+TEST(TorchFormats, SlowMeansHaveNoCodesIn8Bits) {
+  const auto betas = [](double beta1) { return std::make_tuple(beta1, 0.99); };
+  const auto mean = [](optim::AdamW &optimizer, const Problem &problem) {
+    return state_of(optimizer, problem.params[1]).exp_avg().scalar_type();
+  };
+  Problem problem, other;
+  gt::AdamW adamw(problem.params, AdamWOptions(1e-2).betas(betas(0.999)), kSmall.options());
+  problem.run(adamw, 2);
+  EXPECT_EQ(mean(adamw, problem), at::kBFloat16);
+  EXPECT_EQ(state_of(adamw, problem.params[1]).exp_avg_sq().scalar_type(), at::kByte);
+  // The format stays when the betas change.
+  auto &options = static_cast<AdamWOptions &>(adamw.param_groups()[0].options());
+  options.betas(betas(0.9));
+  problem.run(adamw, 2);
+  EXPECT_EQ(mean(adamw, problem), at::kBFloat16);
+  // Loaded, it goes by those that were saved, and back into codes by others.
+  gt::AdamW loaded(other.params, AdamWOptions(1e-2).betas(betas(0.999)), kSmall.options());
+  load_archive(loaded, archive_of(adamw));
+  other.take(problem);
+  other.run(loaded, 1);
+  EXPECT_EQ(mean(loaded, other), at::kByte);
+  static_cast<AdamWOptions &>(loaded.param_groups()[0].options()).betas(betas(0.999));
+  other.run(loaded, 1);
+  EXPECT_EQ(mean(loaded, other), at::kByte);
+  load_archive(loaded, archive_of(loaded));
+  other.run(loaded, 1);
+  EXPECT_EQ(mean(loaded, other), at::kBFloat16);
 }
 
 TEST(TorchFormats, GroupsHaveTheirOwn) {

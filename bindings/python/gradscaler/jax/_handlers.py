@@ -18,7 +18,7 @@ import numpy as np  # type: ignore[import-not-found, unused-ignore]
 from .._native import integer, native, real
 from ..build import PACKAGE
 from ..errors import InvalidArgumentError
-from ..state_formats import GROUPED, groups_of, groups_shape
+from ..state_formats import SCALES, groups_of, groups_shape
 from ._jax_imports import jax, jnp
 from ._shards import grouped_by_variance, per_shard
 
@@ -105,7 +105,7 @@ class Format(NamedTuple):
 
     @property
     def scaled(self) -> int:
-        return sum(code in GROUPED for code in self.codes)
+        return sum(code in SCALES for code in self.codes)
 
 
 def step(kind: str, grads: Sequence[Any], params: Sequence[Any], slots: Sequence[Sequence[Any]],
@@ -179,14 +179,14 @@ def _step(kind: str, count: int, slots: int, form: Format | None, options: Optio
 
 
 def groups_like(array: Any) -> Any:
-    """Zeros of uint8, one for each group of 32 of an array, and sharded as it is."""
+    """Zeros, one for each group of 32 of an array, of its dtype, and sharded as it is."""
     return _groups_like()(array)[0]
 
 
 @functools.cache
 def _groups_like() -> Any:
     def body(array: Any) -> Any:
-        return [jnp.zeros(groups_shape(array.shape), jnp.uint8)]
+        return [jnp.zeros(groups_shape(array.shape), array.dtype)]
 
     return jax.jit(per_shard(body, (0,), (~0,)), inline=True)
 
@@ -198,16 +198,18 @@ def convert(source: Any, scales: Any, weights: Any, code: int, target: int, dtyp
     """
     given = [array for array in (source, scales, weights) if array is not None]
     found = _convert(code, target, jnp.dtype(dtype).name, scales is not None, weights is not None)(*given)
-    return found[0], found[1] if target in GROUPED else None
+    return found[0], found[1] if target in SCALES else None
 
 
 @functools.lru_cache(maxsize=256)
 def _convert(code: int, target: int, dtype: str, is_scaled: bool, is_weighted: bool) -> Any:
-    results = (0, ~0) if target in GROUPED else (0,)
+    results = (0, ~0) if target in SCALES else (0,)
 
     def body(*operands: Any) -> Any:
         shape = operands[0].shape
-        out = [jax.ShapeDtypeStruct(shape, dtype), jax.ShapeDtypeStruct(groups_shape(shape), jnp.uint8)][:len(results)]
+        out = [jax.ShapeDtypeStruct(shape, dtype)]
+        if target in SCALES:
+            out.append(jax.ShapeDtypeStruct(groups_shape(shape), SCALES[target]))
         call = jax.ffi.ffi_call("gradscaler_convert", out, vmap_method="sequential")
         return call(*operands, **{"from": np.int32(code), "to": np.int32(target), "weighted": np.int32(is_weighted)})
 

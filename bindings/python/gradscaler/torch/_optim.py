@@ -375,8 +375,9 @@ class FusedOptimizer(OptimizerState):
         return is_marked
 
     def _build_plans(self, params: list[Any], grads: list[Any], are_plain: bool) -> list[Any]:
-        builder = PlanBuilder(self._KIND, self.param_groups, self._entries, self._master_weights)
+        builder = PlanBuilder(self._KIND, self.param_groups, self._entries, self._master_weights, self._choices)
         self._plans = builder.build(grads, self._had_gradient, are_plain, self._seed)
+        self._choices = builder.choices
         self._flattened_label = builder.flattened or self._flattened_label
         self._empty_indices = []
         for plan in self._plans:

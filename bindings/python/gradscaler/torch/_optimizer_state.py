@@ -3,19 +3,29 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from typing import Any
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .. import hyper
+from .._enums import SLOTS
 from .._native import native
-from ..state_formats import EMA, REMAINDER, SCALE, slot_dtypes
+from ..state_formats import EARLIER, EMA, REMAINDER, SCALE, slot_dtypes
 from ._param_groups import labelled_params, require_options
-from ._plan import OPTION_KEYS, OPTIONAL_KEYS, Plan
+from ._plan import OPTION_KEYS, OPTIONAL_KEYS, FormatChoice, Plan, format_choice
 from ._shards import local
-from ._state_dicts import loaded_state, require_loadable, with_code_bits, without_code_bits
-from ._state_formats import FORMAT_KEYS, MASTER, UNGROUPED, convert_state, format_of, param_slot_dtypes
+from ._state_dicts import has_squares, loaded_state, require_loadable, with_code_bits, without_code_bits
+from ._state_formats import (
+    CODES_SUFFIX,
+    CODES_VERSION,
+    FORMAT_KEYS,
+    MASTER,
+    convert_state,
+    format_of,
+    param_slot_dtypes,
+)
 
 
 class OptimizerState(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
@@ -28,6 +38,8 @@ class OptimizerState(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
     _formats: dict[str, Any]
     _master_weights: bool
     _seed: int
+    # By which the formats of the state were chosen when it was made or loaded, by the number of the group.
+    _choices: dict[int, FormatChoice]
 
     def _reset(self) -> None:
         """Forgets the steps taken, but not the state in tensors."""
@@ -39,6 +51,7 @@ class OptimizerState(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         # Whether the counts in the state are behind those of the plans.
         self._counts_are_stale = False
         self._loading: Any = None
+        self.__dict__.setdefault("_choices", {})
 
     @property
     def state(self) -> Any:
@@ -74,7 +87,7 @@ class OptimizerState(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_master_weights": self._master_weights, "_formats": self._formats,
-                "_seed": self._seed}
+                "_seed": self._seed, "_choices": self._choices}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
@@ -87,7 +100,12 @@ class OptimizerState(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
                     group.pop(key, None)
                     if key in own:
                         group[key] = own[key]
-            entries = self._loaded_state(loading)
+            entries, self._choices = self._loaded_state(loading, state["param_groups"])
+        elif "_choices" not in state:
+            # Pickled by an earlier version.
+            for entry, slot in itertools.product((entries or {}).values(), SLOTS[self._KIND]):
+                if isinstance(entry, dict) and has_squares(self._KIND, entry, slot):
+                    raise ValueError(f"the state {slot + CODES_SUFFIX!r} are {EARLIER}")
         self._reset()
         if entries is not None:
             self._entries = entries
@@ -96,20 +114,21 @@ class OptimizerState(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         super().__setstate__(state)
 
     def state_dict(self) -> dict[str, Any]:
-        """As PyTorch's. Beside ``exp_avg_codes`` and ``exp_avg_scale``, ``exp_avg`` is the bits of a code, 8 or 16."""
+        """As PyTorch's. Beside ``exp_avg_codes`` and ``exp_avg_scale``, ``exp_avg`` is a number, of the code."""
         found: dict[str, Any] = super().state_dict()
         state, own = found["state"], iter(labelled_params(self.param_groups))
-        for group in found["param_groups"]:
+        for number, group in enumerate(found["param_groups"]):
             group.pop("ungrouped", None)
+            group.pop("codes", None)
             has_codes = group.get("state", "fp32") != "fp32"
-            group.update(UNGROUPED if has_codes else {})
+            group.update(CODES_VERSION if has_codes else {})
             for key, (p, settings, label) in zip(group["params"], own, strict=False):
                 if state.get(key) and (has_codes or group.get("master") or any(
                         name == REMAINDER or name.endswith(SCALE) for name in state[key])):
                     # The format of the group may have been set since the last step.
                     entry = dict(state[key])
-                    self._convert_entry(entry, p, settings, label)
-                    state[key] = with_code_bits(entry)
+                    self._convert_entry(entry, p, settings, label, self._choices.get(number))
+                    state[key] = with_code_bits(self._KIND, entry)
         return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -153,23 +172,31 @@ class OptimizerState(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         for p, key in self._pairs(state_dict):
             require_loadable(self._KIND, p, state_dict["state"].get(key, {}), f"state_dict['state'][{key!r}]")
 
-    def _loaded_state(self, state_dict: dict[str, Any]) -> Any:
+    def _loaded_state(self, state_dict: dict[str, Any], groups: list[dict[str, Any]]) -> tuple[Any, Any]:
+        """The saved state in the formats of `groups`, those of now with the hyper-parameters that were saved."""
         pairs = self._pairs(state_dict)
+        keys = {key for _, key in pairs}
         entries: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
-        entries.update({key: value for key, value in state_dict["state"].items()
-                        if key not in {saved for _, saved in pairs}})
-        labels = {p: (group, label) for p, group, label in labelled_params(self.param_groups)}
+        entries.update({key: value for key, value in state_dict["state"].items() if key not in keys})
+        choices = {number: format_choice(self._KIND, group, None) for number, group in enumerate(groups)}
+        numbers = [number for number, group in enumerate(groups) for _ in group["params"]]
+        own = {p: (group, label, choices[number])
+               for (p, group, label), number in zip(labelled_params(groups), numbers, strict=True)}
         # Of FlashOptim's masters.
         widths = {key: group.get("master_bytewidth") for group in state_dict["param_groups"] for key in group["params"]}
         for p, key in pairs:
             if key in state_dict["state"]:
                 entries[p] = loaded_state(self._KIND, p, state_dict["state"][key], widths.get(key),
                                           f"state_dict['state'][{key!r}]")
-                self._convert_entry(entries[p], p, *labels[p])
-        return entries
+                self._convert_entry(entries[p], p, *own[p])
+        return entries, choices
 
-    def _convert_entry(self, entry: dict[str, Any], p: Any, group: dict[str, Any], label: str) -> None:
-        codes = param_slot_dtypes(p, self._KIND, *format_of(group, p, label), bool(group.get("centered")))
+    def _convert_entry(self, entry: dict[str, Any], p: Any, group: dict[str, Any], label: str,
+                       choice: FormatChoice | None = None) -> None:
+        """`choice`: by which the state of the group was made, if it was."""
+        state, master = format_of(group, p, label)
+        options = format_choice(self._KIND, group, choice).options
+        codes = param_slot_dtypes(p, self._KIND, state, master, hyper.flags_of(group), options)
         convert_state(entry, p, self._KIND, codes, label, self._master_weights)
         if not group.get("ema_decay"):
             entry.pop(EMA, None)

@@ -29,6 +29,8 @@ from ._state_formats import tensor_names
 #: Group keys that are options of the library, by kind. Those that are flags, and whether there is momentum, are in the
 #: key of a plan. PyTorch's groups lack the first two.
 OPTIONAL_KEYS = ("eps_root", "ema_decay")
+#: Those that schedules change and no format depends on.
+_WITHOUT_FORMAT = ("lr", "weight_decay", "ema_decay")
 OPTION_KEYS = {kind._KIND: ("ema_decay", *(key for key in kind._KEYS if key not in hyper.FLAGS))
                for kind in (getattr(optimizers, name) for name in optimizers.__all__)}
 
@@ -168,9 +170,10 @@ class Plan:
             require_alike(self._leaves(suffix)(), each, self._leaves("")(), inspected(self.written, "", False))
         for tensor, scale, label in zip(each, inspected(self.state.get(scales, []), f"'s state {scales!r}", True),
                                         self.labels, strict=False):
-            if scale.count < state_formats.groups_of(tensor.count):
-                raise InvalidArgumentError(f"{label}{suffix} has {scale.count} scales for {tensor.count} elements; it"
-                                           " needs one for each 32")
+            if scale.dtype != state_formats.SCALES[code] or scale.count < state_formats.groups_of(tensor.count):
+                raise InvalidArgumentError(f"{label}{suffix} has {scale.count} scales of {scale.dtype} for"
+                                           f" {tensor.count} elements; it needs one of {state_formats.SCALES[code]}"
+                                           " for each 32")
         raise RuntimeError(f"one of {self.labels[0]}{suffix} to {self.labels[-1]}{suffix} is unknown to DLPack, or was"
                            " replaced by another thread during the step")
 
@@ -253,6 +256,23 @@ class Plan:
         assert snapshot is not None
         self.set_gradients(snapshot)
         return found
+
+
+class FormatChoice(NamedTuple):
+    """What the library chooses the dtypes of a group's state by."""
+
+    state: str
+    has_momentum: bool
+    options: state_formats.Options
+
+
+def format_choice(kind: int, group: dict[str, Any], before: FormatChoice | None) -> FormatChoice:
+    """That of a group; `before`, by which its state was made, if only hyper-parameters have changed since."""
+    state, has_momentum = group.get("state", "fp32"), bool(group.get("momentum"))
+    if before is not None and before[:2] == (state, has_momentum):
+        return before
+    options = () if state == "fp32" else zip(OPTION_KEYS[kind], option_values(kind, group), strict=True)
+    return FormatChoice(state, has_momentum, tuple(pair for pair in options if pair[0] not in _WITHOUT_FORMAT))
 
 
 def option_values(kind: int, group: dict[str, Any]) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ from .._native import native
 from ..arrays import as_tensor
 from ..state_formats import EMA, REMAINDER, SCALE, numbers_per_tensor
 from ._param_groups import require_options
-from ._plan import Plan, PlanKey, PlanMembers
+from ._plan import FormatChoice, Plan, PlanKey, PlanMembers, format_choice
 from ._shards import is_dtensor, is_flattened, local, mesh_groups, shards_of
 from ._state_formats import (
     MASTER,
@@ -61,14 +61,20 @@ class StateSpec(NamedTuple):
     initial: float
     #: Whether steps are counted in the state: of SGD only where random bits or an average go by them.
     counts: bool
+    #: Whether the group has had another format with state in fewer bits until now.
+    was_small: bool
 
 
 class PlanBuilder:
-    """Sorts the parameters of `groups` into plans, and completes their state in `entries`."""
+    """Sorts the parameters of `groups` into plans, and completes their state in `entries`. `choices` are those by which
+    the state of groups was made, by their numbers."""
 
     def __init__(self, kind: int, groups: Sequence[dict[str, Any]], entries: dict[Any, dict[str, Any]],
-                 master_weights: bool) -> None:
+                 master_weights: bool, choices: Mapping[int, FormatChoice]) -> None:
         self._kind, self._groups, self._entries, self._master_weights = kind, groups, entries, master_weights
+        #: Those of now.
+        self.choices = dict(choices)
+        self._choices_before = choices
         self._members_of: dict[PlanKey, PlanMembers] = {}
         # Parameters whose entries were made here.
         self._new: list[Any] = []
@@ -100,7 +106,7 @@ class PlanBuilder:
                     ranks = None if are_plain else self._ranks(p, grad, label)
                     kinds = p.dtype, grad.dtype, p.device, has_codes and may_split_groups(p)
                     if kinds not in specs:
-                        specs[kinds] = self._state_spec(group, p, grad, label)
+                        specs[kinds] = self._state_spec(group, number, p, grad, label)
                     if is_absent and not local(p).numel():
                         # Without elements it would count as present. The plan keeps its place: on ranks with elements
                         # it has this parameter.
@@ -118,16 +124,18 @@ class PlanBuilder:
                 self._entries.pop(p, None)
             raise
 
-    def _state_spec(self, group: dict[str, Any], p: Any, grad: Any, label: str) -> StateSpec:
+    def _state_spec(self, group: dict[str, Any], number: int, p: Any, grad: Any, label: str) -> StateSpec:
         """The specification for parameters like `p`, the first of them, which is checked: its device may be unknown."""
         as_tensor(local(p), argument=label, any_order=True)
         as_tensor(local(grad), argument=f"{label}.grad", any_order=True, writable=False)
         kind = native.ADAMW if self._kind == native.ADAM and group.get("decoupled_weight_decay") else self._kind
-        flags = sum(bit for name, bit in hyper.FLAGS.items() if group.get(name))
+        flags = hyper.flags_of(group)
         if kind in (native.ADAM, native.ADAMW):
             flags &= ~native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY
         state, master_format = format_of(group, p, label, self._master_weights)
-        codes = {**param_slot_dtypes(p, kind, state, master_format, bool(group.get("centered"))), EMA: native.FP32}
+        before = self._choices_before.get(number)
+        choice = self.choices[number] = format_choice(kind, group, before)
+        codes = {**param_slot_dtypes(p, kind, state, master_format, flags, choice.options), EMA: native.FP32}
         slots = tuple(slot for slot in SLOTS[kind] if hyper.has_slot(kind, slot, group.get("momentum", 0), flags))
         slots += (EMA,) * bool(group.get("ema_decay")) + (REMAINDER,) * (REMAINDER in codes)
         if len(slots) > MOST_SLOTS:
@@ -140,7 +148,8 @@ class PlanBuilder:
                       "cpu" if device.type == "cpu" else str(device), (), ())
         return StateSpec(key, codes, names, tuple(itertools.chain.from_iterable(names.values())),
                          group.get("initial_accumulator_value", 0.0),
-                         master_format is not None or state != "fp32" or EMA in slots)
+                         master_format is not None or state != "fp32" or EMA in slots,
+                         before is not None and before.state not in ("fp32", state))
 
     def _add(self, spec: StateSpec, ranks: tuple[Any, Any] | None, number: int, label: str, p: Any, grad: Any) -> None:
         """Adds a parameter to those that step with it. `ranks` is None if it is plain, and like its gradient."""
@@ -200,7 +209,7 @@ class PlanBuilder:
             value = entry.get(slot)
             if value is None or spec.codes[slot] != native.FP32:
                 continue
-            if value.dtype in NARROW_DTYPES and any(name.endswith(SCALE) for name in entry):
+            if value.dtype in NARROW_DTYPES and (spec.was_small or any(name.endswith(SCALE) for name in entry)):
                 # Ours of 16 bits, of a group that has another format now.
                 continue
             if value.dtype in NARROW_DTYPES:

@@ -12,7 +12,17 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from .. import hyper
 from .._enums import SLOTS
 from .._native import native
-from ..state_formats import REMAINDER, SCALE, groups_of, numbers_per_tensor, slot_dtypes
+from ..state_formats import (
+    EARLIER,
+    REMAINDER,
+    SCALE,
+    SCALES,
+    SQUARES,
+    code_in,
+    groups_of,
+    numbers_per_tensor,
+    possible_dtypes,
+)
 from ._shards import is_dtensor
 from ._state_formats import (
     CODES_SUFFIX,
@@ -20,6 +30,7 @@ from ._state_formats import (
     NARROW_DTYPES,
     all_names,
     converted,
+    dtype_name,
     full_dtype,
     scales_layout,
     slot_code,
@@ -27,15 +38,20 @@ from ._state_formats import (
     step_counter,
 )
 
-# The values that a state dict has in the place of a slot in codes, and their format; PyTorch flattens no words.
-_STATE_OF_BITS = {8: "8bit", 16: "16bit"}
+# The values that a state dict has in the place of a slot in codes: their bits, and 16 more for squares. PyTorch
+# flattens no words. Squares of an earlier version had 8 and 16, and nothing else in the state of a parameter tells its
+# codes of 16 bits from those of now, nor others where torch.distributed.checkpoint has copied their scales as numbers.
+# PyTorch leaves the number out where it unflattens a state dict; then it came by torch.distributed.checkpoint, which
+# asks for CODES_VERSION.
+_BITS = {native.FP8_E4M3: 8, native.UINT8_LOG: 24, native.UFP16_E6M10: 32}
+_BITS_OF_NOW = (24, 32)  # for squares
+_BITS_OF_CODES = {8: 8, 16: 16, 24: 8, 32: 16}
 
 
-def with_code_bits(entry: dict[str, Any]) -> dict[str, Any]:
+def with_code_bits(kind: int, entry: dict[str, Any]) -> dict[str, Any]:
     """State of a parameter as a state dict has it."""
-    bits = {name.removesuffix(CODES_SUFFIX): 8 * value.element_size() for name, value in entry.items()
-            if name.endswith(CODES_SUFFIX)}
-    return {**entry, **bits}
+    slots = [slot for slot in SLOTS[kind] if entry.get(slot + CODES_SUFFIX) is not None]
+    return {**entry, **{slot: _BITS[slot_code(entry, slot, kind)] for slot in slots}}
 
 
 def without_code_bits(kind: int, state_dict: Mapping[str, Any]) -> dict[Any, Any]:
@@ -44,9 +60,9 @@ def without_code_bits(kind: int, state_dict: Mapping[str, Any]) -> dict[Any, Any
     for group in state_dict["param_groups"]:
         for key in group["params"]:
             if key in state:
-                label = f"state_dict['state'][{key!r}]"
-                state[key] = _without_code_bits(kind, state[key], label)
-                _require_saved_format(kind, group, state[key], label)
+                saved, label = state[key], f"state_dict['state'][{key!r}]"
+                state[key] = _without_code_bits(kind, saved, label)
+                _require_saved_format(kind, group, state[key], saved, label)
     return state
 
 
@@ -56,31 +72,50 @@ def _without_code_bits(kind: int, saved: Mapping[str, Any], label: str) -> dict[
         value, coded = saved.get(slot), slot + CODES_SUFFIX
         if coded in saved and isinstance(value, torch.Tensor):
             raise ValueError(f"{label}[{slot!r}] are numbers, and {coded!r} is there too; leave out one of them")
-        if coded not in saved and type(value) is int and value in _STATE_OF_BITS:
-            raise ValueError(f"{label}[{slot!r}] is {value}, for codes of state={_STATE_OF_BITS[value]!r}:"
+        if coded not in saved and type(value) is int and value in _BITS_OF_CODES:
+            raise ValueError(f"{label}[{slot!r}] is {value}, for codes of {_BITS_OF_CODES[value]} bits:"
                              " torch.distributed.checkpoint copies numbers and converts no formats. Load it into an"
-                             " optimizer with the `state` and `master` that were saved, whose state_dict()"
+                             " optimizer with the `state`, `master` and betas that were saved, whose state_dict()"
                              " load_state_dict() converts, or save fp32_state_dict()")
         if coded in saved:
             found.pop(slot, None)
         elif slot + SCALE in saved and slot in saved:
             # Of an earlier version.
             found[coded] = found.pop(slot)
+        if has_squares(kind, found, slot) and not _are_of_now(kind, found, slot, value):
+            raise ValueError(f"{label}[{coded!r}] are {EARLIER}")
     return found
 
 
-def _require_saved_format(kind: int, group: Mapping[str, Any], saved: Mapping[str, Any], label: str) -> None:
-    """ValueError if integers in the state of a parameter are not of the formats that its param group was saved with:
-    torch.distributed.checkpoint has copied them into those of another format."""
+def _are_of_now(kind: int, entry: Mapping[str, Any], slot: str, saved: Any) -> bool:
+    """Whether codes of squares are those of this version, by what was `saved` in the place of the slot."""
+    if saved is not None:
+        return type(saved) is int and saved in _BITS_OF_NOW
+    scales = entry.get(slot + SCALE)
+    return not isinstance(scales, torch.Tensor) or dtype_name(scales) == SCALES[slot_code(entry, slot, kind)]
+
+
+def has_squares(kind: int, entry: Mapping[str, Any], slot: str) -> bool:
+    """Returns whether a slot is there in codes of squares, of this version or an earlier one."""
+    codes = entry.get(slot + CODES_SUFFIX)
+    return isinstance(codes, torch.Tensor) and code_in(kind, slot, dtype_name(codes)) in SQUARES
+
+
+def _require_saved_format(kind: int, group: Mapping[str, Any], saved: Mapping[str, Any], marked: Mapping[str, Any],
+                          label: str) -> None:
+    """ValueError if integers in the state of a parameter are not of the formats that its param group was saved with, or
+    not the codes that `marked` says: torch.distributed.checkpoint has copied them into those of another format."""
     state, master = group.get("state", "fp32"), group.get("master")
     if state not in hyper.STATE or master not in hyper.MASTER:
         return
-    codes = slot_dtypes(kind, state, master)
+    codes = possible_dtypes(kind, state, master)
     for slot in (*SLOTS[kind], REMAINDER):
         name = slot_name(saved, slot)
         value: Any = saved.get(name)
-        if slot in codes and isinstance(value, torch.Tensor) and (slot == REMAINDER or name != slot) and (
-                slot_code(saved, slot, kind) != codes[slot]):
+        if slot not in codes or not isinstance(value, torch.Tensor) or (slot != REMAINDER and name == slot):
+            continue
+        code, bits = slot_code(saved, slot, kind), marked.get(slot)
+        if code not in codes[slot] or (type(bits) is int and bits != _BITS.get(code)):
             raise ValueError(f"{label}[{name!r}] is {str(value.dtype).rpartition('.')[2]}, which is no format of"
                              f" state={state!r}, master={master!r} that its param group was saved with:"
                              " torch.distributed.checkpoint copies numbers and converts no formats. Load it into an"

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """State in 16 and 8 bits as tensors of PyTorch. Every conversion is the library's; here is where the tensors lie.
 
-A slot with scales has two tensors: `exp_avg_codes` in the parameter's shape and order, and `exp_avg_scale` with a byte
-for each 32 elements in the order of memory. Codes that PyTorch has no dtype for are integers. Of a DTensor each rank
-has the codes and scales of its shard. They are not called `exp_avg`, since torch.distributed.checkpoint and torch.optim
-copy by name and would take them for numbers; a state dict has the number of their bits there, by which it is refused.
+A slot with scales has two tensors: `exp_avg_codes` in the parameter's shape and order, and `exp_avg_scale` with one for
+each 32 elements in the order of memory: bytes, or int16 for squares in 8 bits. Codes that PyTorch has no dtype for are
+integers. Of a DTensor each rank has the codes and scales of its shard. They are not called `exp_avg`, since
+torch.distributed.checkpoint and torch.optim copy by name and would take them for numbers; a state dict has a number
+there that stands for the code, by which it is refused.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from ..memory import DTYPE_NAMES, DTYPES
 from ..state_formats import (
     EMA,
     GROUP,
-    GROUPED,
     REMAINDER,
     SCALE,
+    SCALES,
     STORED,
+    Options,
+    code_in,
     groups_axis,
     groups_of,
     groups_shape,
@@ -41,10 +44,11 @@ from ._shards import dtensor, is_dtensor, local
 #: The fp32 master of a 16-bit parameter.
 MASTER = "master_param"
 #: The keys of param groups for it, where it is not the default. A state dict does not change these.
-FORMAT_KEYS = ("state", "master", "ema_decay", "ema_warmup", "ungrouped")
-#: The key of a group with state in codes for parameters that have float32 state all the same: see param_slot_dtypes. It
-#: lets torch.distributed.checkpoint refuse a checkpoint that has codes of these, whose numbers it would copy.
-UNGROUPED = {"ungrouped": "fp32"}
+FORMAT_KEYS = ("state", "master", "ema_decay", "ema_warmup", "ungrouped", "codes")
+#: The key that a group with state in codes has in a state dict. It lets torch.distributed.checkpoint refuse checkpoints
+#: of earlier versions, whose numbers it would copy: they had other codes of squares, and codes of parameters that have
+#: float32 now (see param_slot_dtypes). The last of them had the key "ungrouped".
+CODES_VERSION = {"codes": 2}
 #: The end of the name of codes with scales, after their slot.
 CODES_SUFFIX = "_codes"
 #: Dtypes that have masters.
@@ -52,6 +56,7 @@ NARROW_DTYPES = (torch.float16, torch.bfloat16)
 #: The library's codes of PyTorch's dtypes.
 DTYPE_CODES = {getattr(torch, name): code for name, code in DTYPES.items()}
 _DTYPES = {code: getattr(torch, name) for code, name in {**DTYPE_NAMES, **STORED}.items()}
+_SCALE_DTYPES = {code: getattr(torch, name) for code, name in SCALES.items()}
 # Numbers per tensor of a slot that has more than one.
 _NUMBERS = {"average": 2}
 
@@ -79,18 +84,21 @@ def may_split_groups(p: Any) -> bool:
     return not groups_axis(tuple(p.shape))
 
 
-def param_slot_dtypes(p: Any, kind: int, state: str, master: str | None, centered: bool = False) -> dict[str, int]:
-    """The library's dtype of each slot of a parameter, as slot_dtypes. Where shards may cut groups, slots that have
-    scales are float32: so every number of ranks has the same state, and one process too."""
-    codes = slot_dtypes(kind, state, master, centered)
+def param_slot_dtypes(p: Any, kind: int, state: str, master: str | None, flags: int = 0, options: Options = ()
+                      ) -> dict[str, int]:
+    """The library's dtype of each slot of a parameter, as slot_dtypes. Where shards may cut groups, state is float32:
+    so every number of ranks has the same, and one process too. A cut group would have several scales, and other random
+    bits."""
+    codes = slot_dtypes(kind, state, master, flags, options)
     if not may_split_groups(p):
         return codes
-    return {slot: int(native.FP32) if code in GROUPED else code for slot, code in codes.items()}
+    full = int(native.FP32)
+    return {slot: full if code in SCALES or code == native.BF16 else code for slot, code in codes.items()}
 
 
 def tensor_names(slot: str, code: int) -> tuple[str, ...]:
     """The names of the tensors of a slot: values or codes, then the scales if there are any."""
-    return (slot + CODES_SUFFIX, slot + SCALE) if code in GROUPED else (slot,)
+    return (slot + CODES_SUFFIX, slot + SCALE) if code in SCALES else (slot,)
 
 
 def slot_name(entry: Mapping[str, Any], slot: str) -> str:
@@ -129,8 +137,8 @@ def initial_state(p: Any, slot: str, code: int, value: float = 0.0) -> dict[str,
     if value != 0.0:
         return _encoded(p, slot, code, torch.full_like(p, value, dtype=torch.float32, requires_grad=False))
     found = {tensor_names(slot, code)[0]: torch.zeros_like(p, dtype=_DTYPES[code], requires_grad=False)}
-    if code in GROUPED:
-        found[slot + SCALE] = _scales(p)
+    if code in SCALES:
+        found[slot + SCALE] = _scales(p, code)
     return found
 
 
@@ -189,15 +197,22 @@ def _in_memory_order(value: Any, p: Any, dtype: Any = None) -> Any:
 
 
 def slot_code(entry: Mapping[str, Any], slot: str, kind: int) -> int:
+    """The library's dtype of a slot that is there. Whether its scales are those of it is not asked."""
     name = slot_name(entry, slot)
-    dtype = str(entry[name].dtype).rpartition(".")[2]
-    return saved_code(kind, slot, dtype, name != slot) or int(native.FP32)
+    dtype = dtype_name(entry[name])
+    return (saved_code(kind, slot, dtype, None) if name == slot else code_in(kind, slot, dtype)) or int(native.FP32)
+
+
+def dtype_name(tensor: Any) -> str:
+    return str(tensor.dtype).rpartition(".")[2]
 
 
 def _has_format(entry: dict[str, Any], p: Any, slot: str, code: int) -> bool:
     name = slot_name(entry, slot)
     value, scales = entry[name], None if name == slot else entry.get(slot + SCALE)
-    if (name, scales is not None) != (tensor_names(slot, code)[0], code in GROUPED) or value.shape != p.shape:
+    if (name, scales is not None) != (tensor_names(slot, code)[0], code in SCALES) or value.shape != p.shape:
+        return False
+    if scales is not None and scales.dtype != _SCALE_DTYPES[code]:
         return False
     is_double = code == native.FP32 and value.dtype == torch.float64
     if not (value.dtype == _DTYPES[code] or is_double) or not has_same_order(value, p):
@@ -216,10 +231,13 @@ def _decoded(entry: Mapping[str, Any], slot: str, kind: int, label: str) -> Any:
     needed, name = groups_of(local(value).numel()), slot + SCALE
     if scales is None:
         raise ValueError(f"{label}'s state has {slot + CODES_SUFFIX!r} without {name!r}")
-    if scales.dtype != torch.uint8 or local(scales).numel() < needed or not local(scales).is_contiguous():
+    code = code_in(kind, slot, dtype_name(value))
+    if code is None:
+        raise ValueError(f"{label}'s state {slot + CODES_SUFFIX!r} is {value.dtype}, which no format has")
+    if scales.dtype != _SCALE_DTYPES[code] or local(scales).numel() < needed or not local(scales).is_contiguous():
         raise ValueError(f"{label}'s state {name!r} is {local(scales).numel()} x {scales.dtype}; it must be a"
-                         f" contiguous uint8 tensor of {needed} scales")
-    return converted(value, slot_code(entry, slot, kind), scales, value, native.FP32)
+                         f" contiguous {SCALES[code]} tensor of {needed} scales")
+    return converted(value, code, scales, value, native.FP32)
 
 
 def _encoded(p: Any, slot: str, code: int, values: Any) -> dict[str, Any]:
@@ -247,7 +265,7 @@ def _native(tensor: Any, code: int, scales: Any) -> Any:
     if local(tensor).dtype != _DTYPES[code]:
         raise ValueError(f"state of dtype {local(tensor).dtype} is not of this package; it must be {_DTYPES[code]}")
     return state_array(local(tensor).data_ptr(), local(tensor).numel(), code,
-                       local(scales).data_ptr() if code in GROUPED else None)
+                       local(scales).data_ptr() if code in SCALES else None)
 
 
 # The layout of scales.
@@ -283,9 +301,9 @@ def _keeps_groups(shape: tuple[int, ...], axis: int, dim: int, ranks: int) -> bo
                           and math.prod(shape[axis:]) // ranks % GROUP == 0)
 
 
-def _scales(p: Any) -> Any:
+def _scales(p: Any, code: int) -> Any:
     shape, own, placements = scales_layout(p)
-    found = torch.zeros(own, dtype=torch.uint8, device=local(p).device)
+    found = torch.zeros(own, dtype=_SCALE_DTYPES[code], device=local(p).device)
     if not is_dtensor(p):
         return found
     strides = [math.prod(shape[dim + 1:]) for dim in range(len(shape))]

@@ -41,13 +41,13 @@ pub const GSC_FP64: i32 = 4;
 pub const GSC_FP8_E4M3: i32 = 5;
 /// Refused by this version.
 pub const GSC_FP8_E5M2: i32 = 6;
-/// Unsigned, 4 bits of exponent and 4 of mantissa, no subnormals: docs/reference/semantics.md.
-pub const GSC_UFP8_E4M4: i32 = 7;
-/// Unsigned, 5 bits of exponent and 11 of mantissa, no subnormals.
-pub const GSC_UFP16_E5M11: i32 = 8;
+/// 8 bits for squares, in even steps over the octaves of a block: docs/reference/semantics.md.
+pub const GSC_UINT8_LOG: i32 = 7;
+/// Unsigned, 6 bits of exponent and 10 of mantissa, no subnormals.
+pub const GSC_UFP16_E6M10: i32 = 8;
 /// A remainder of 8 bits: the part of a master that its 16-bit weight leaves out.
 pub const GSC_INT8: i32 = 9;
-/// A remainder of 16 bits.
+/// A remainder of 16 bits. As the dtype of scales: the range of a block in GSC_UINT8_LOG.
 pub const GSC_INT16: i32 = 10;
 /// A power of two, 2^(byte - 127). For scales only.
 pub const GSC_FP8_E8M0: i32 = 11;
@@ -116,11 +116,12 @@ pub const GSC_OPTIMIZER_COUNT_UNCHANGED: u32 = 256;
 pub const GSC_OPTIMIZER_EMA_WARMUP: u32 = 512;
 /// fp32; fp64 for fp64 parameters.
 pub const GSC_STATE_FULL: i32 = 0;
-/// Means of gradients in bf16; means and sums of squares in GSC_UFP16_E5M11. Not for fp64
+/// Means of gradients in GSC_BF16; means and sums of squares in GSC_UFP16_E6M10. Not for fp64
 /// parameters.
 pub const GSC_STATE_BITS16: i32 = 1;
-/// Means of gradients in GSC_FP8_E4M3; means and sums of squares in GSC_UFP8_E4M4. Not for fp64
-/// parameters.
+/// Means of gradients in GSC_FP8_E4M3, those that keep more than 0.99 of their value in a step in
+/// GSC_BF16; means and sums of squares in GSC_UINT8_LOG, with a maximum of them (AMSGrad) in
+/// GSC_UFP16_E6M10. Not for fp64 parameters.
 pub const GSC_STATE_BITS8: i32 = 2;
 /// Nowhere: parameters are rounded to nearest. For fp32 master weights with a model_copy, and
 /// without masters.
@@ -288,8 +289,8 @@ gsc_error {
 /// A contiguous buffer in device memory. The library copies this struct. Its size never changes.
 /// Set the fields after `dtype` to 0, as GSC_TENSOR_INIT does. Only some dtypes of optimizer state
 /// have scales, one for each block of 32 elements: scale_block_rows is 1 and scale_block_columns
-/// 32. Their scale_dtype is GSC_FP8_E8M0 for GSC_FP8_E4M3, GSC_UFP8_E4M4 and GSC_UFP16_E5M11,
-/// GSC_FP16 for FlashOptim's codes. Other values are refused.
+/// 32. Their scale_dtype is GSC_FP8_E8M0 for GSC_FP8_E4M3 and GSC_UFP16_E6M10, GSC_INT16 for
+/// GSC_UINT8_LOG, GSC_FP16 for FlashOptim's codes. Other values are refused.
 gsc_tensor {
 /// First element, aligned to its dtype's size. May be NULL if count is 0.
     data: *mut c_void,
@@ -299,8 +300,7 @@ gsc_tensor {
     dtype: i32,
 /// Dtype of the scales; 0 if there are none.
     scale_dtype: i32,
-/// Scales in device memory, one for each block: elements are multiplied by them when read. NULL:
-/// none.
+/// Scales in device memory, one for each block, aligned to their dtype's size. NULL: none.
     scale: *const c_void,
 /// Rows and columns of a block. Both 0: one scale for the whole tensor.
     scale_block_rows: i32,

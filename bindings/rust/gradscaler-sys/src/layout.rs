@@ -188,8 +188,8 @@ fn constants_have_the_recorded_values() {
     assert_eq!(i64::from(GSC_FP64), 4, "GSC_FP64");
     assert_eq!(i64::from(GSC_FP8_E4M3), 5, "GSC_FP8_E4M3");
     assert_eq!(i64::from(GSC_FP8_E5M2), 6, "GSC_FP8_E5M2");
-    assert_eq!(i64::from(GSC_UFP8_E4M4), 7, "GSC_UFP8_E4M4");
-    assert_eq!(i64::from(GSC_UFP16_E5M11), 8, "GSC_UFP16_E5M11");
+    assert_eq!(i64::from(GSC_UINT8_LOG), 7, "GSC_UINT8_LOG");
+    assert_eq!(i64::from(GSC_UFP16_E6M10), 8, "GSC_UFP16_E6M10");
     assert_eq!(i64::from(GSC_INT8), 9, "GSC_INT8");
     assert_eq!(i64::from(GSC_INT16), 10, "GSC_INT16");
     assert_eq!(i64::from(GSC_FP8_E8M0), 11, "GSC_FP8_E8M0");

@@ -38,13 +38,14 @@ DType {
 /// OCP FP8, 4 bits of exponent and 3 of mantissa. For optimizer state only, as the formats after
 /// it.
     Fp8E4m3 = GSC_FP8_E4M3,
-/// Unsigned, 4 bits of exponent and 4 of mantissa, no subnormals: docs/reference/semantics.md.
-    Ufp8E4m4 = GSC_UFP8_E4M4,
-/// Unsigned, 5 bits of exponent and 11 of mantissa, no subnormals.
-    Ufp16E5m11 = GSC_UFP16_E5M11,
+/// 8 bits for squares, in even steps over the octaves of a block: docs/reference/semantics.md.
+    Uint8Log = GSC_UINT8_LOG,
+/// Unsigned, 6 bits of exponent and 10 of mantissa, no subnormals.
+    Ufp16E6m10 = GSC_UFP16_E6M10,
 /// A remainder of 8 bits: the part of a master that its 16-bit weight leaves out.
     Int8 = GSC_INT8,
-/// A remainder of 16 bits.
+/// A remainder of 16 bits. As the dtype of scales: the range of a block in
+/// [`DType::Uint8Log`](crate::DType::Uint8Log).
     Int16 = GSC_INT16,
 /// A power of two, 2^(byte - 127). For scales only.
     Fp8E8m0 = GSC_FP8_E8M0,
@@ -94,11 +95,13 @@ OptimizerKind {
 StateFormat {
 /// fp32; fp64 for fp64 parameters.
     Full = GSC_STATE_FULL,
-/// Means of gradients in bf16; means and sums of squares in
-/// [`DType::Ufp16E5m11`](crate::DType::Ufp16E5m11). Not for fp64 parameters.
+/// Means of gradients in [`DType::Bf16`](crate::DType::Bf16); means and sums of squares in
+/// [`DType::Ufp16E6m10`](crate::DType::Ufp16E6m10). Not for fp64 parameters.
     Bits16 = GSC_STATE_BITS16,
-/// Means of gradients in [`DType::Fp8E4m3`](crate::DType::Fp8E4m3); means and sums of squares in
-/// [`DType::Ufp8E4m4`](crate::DType::Ufp8E4m4). Not for fp64 parameters.
+/// Means of gradients in [`DType::Fp8E4m3`](crate::DType::Fp8E4m3), those that keep more than 0.99
+/// of their value in a step in [`DType::Bf16`](crate::DType::Bf16); means and sums of squares in
+/// [`DType::Uint8Log`](crate::DType::Uint8Log), with a maximum of them (AMSGrad) in
+/// [`DType::Ufp16E6m10`](crate::DType::Ufp16E6m10). Not for fp64 parameters.
     Bits8 = GSC_STATE_BITS8,
 }
 /// Where the precision of fp16 and bf16 parameters beyond 16 bits is kept.
@@ -227,8 +230,8 @@ impl DType {
             Self::Fp32 => 4,
             Self::Fp64 => 8,
             Self::Fp8E4m3 => 1,
-            Self::Ufp8E4m4 => 1,
-            Self::Ufp16E5m11 => 2,
+            Self::Uint8Log => 1,
+            Self::Ufp16E6m10 => 2,
             Self::Int8 => 1,
             Self::Int16 => 2,
             Self::Fp8E8m0 => 1,

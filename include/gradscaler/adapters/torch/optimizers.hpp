@@ -216,6 +216,7 @@ class FusedOptimizer : public Base, public detail::Fused {
   void state_options(std::size_t group, StateOptions options) {
     for (void *key : note_steps()) this->state().erase(key);
     groups_[group] = std::move(options);
+    chosen_by_.erase(group);
     plan_ = std::make_shared<detail::Plan>();
   }
 
@@ -238,6 +239,7 @@ class FusedOptimizer : public Base, public detail::Fused {
     std::vector<detail::Member> now = detail::members_with_grads(*this);
     if (now.empty()) return false;
     detail::require_steppable(now);
+    std::map<std::size_t, OptimizerOptions> chosen_by = chosen_by_;
     for (detail::Member &member : now) {
       const auto &options = static_cast<const Options &>(this->param_groups()[member.place.group].options());
       const StateOptions &state = state_options(member.place.group);
@@ -251,20 +253,23 @@ class FusedOptimizer : public Base, public detail::Fused {
       member.options.seed = state.seed();
       member.steps = Traits::steps(own);
       const auto dtype = static_cast<DType>(detail::buffer_of(member.param, member.place).dtype);
-      const detail::SlotLayout &layout = *(member.layout = &detail::slot_layout(member.options, dtype));
+      const auto [chosen, is_first] = chosen_by.try_emplace(member.place.group, member.options);
+      if (!is_first) chosen->second = with_rates_of(chosen->second, member.options);
+      const detail::SlotLayout &layout = *(member.layout = &detail::slot_layout(chosen->second, dtype));
       const std::vector<at::Tensor *> slots = tensors_of(own, options, layout);
       const auto &dtypes = layout.dtypes[static_cast<std::size_t>(state.state_format())];
       for (std::size_t i = 0; i < slots.size(); ++i) {
         const at::Tensor &scales = own.added[scale_name(layout, i)];
         const detail::Place place{"state", member.place.group, member.place.index};
-        member.slots.push_back(detail::slot_for(detail::held_slot(*slots[i], scales, layout, i, place), member.param,
-                                                dtypes[i],
+        detail::Slot held = detail::held_slot(*slots[i], scales, layout, i, place, own.has_earlier_codes);
+        member.slots.push_back(detail::slot_for(std::move(held), member.param, dtypes[i],
                                                 is_remainder(layout, i) ? 0.0 : Traits::first_value(options)));
       }
     }
     const std::vector<detail::Member> members = now;
     plan_->arrange(std::move(now));
     for (const detail::Member &member : members) keep_state(member);
+    chosen_by_ = std::move(chosen_by);
     return true;
   }
 
@@ -291,6 +296,7 @@ class FusedOptimizer : public Base, public detail::Fused {
       Base::load(archive);
     }
     plan_ = std::make_shared<detail::Plan>();
+    chosen_by_.clear();
   }
 
  private:
@@ -309,6 +315,16 @@ class FusedOptimizer : public Base, public detail::Fused {
 
   static std::string scale_name(const detail::SlotLayout &layout, std::size_t slot) {
     return layout.names[slot] + "_scale";
+  }
+
+  /// `now` with how fast means moved when the formats of the group were chosen, if these have been. Without momentum
+  /// there has been no buffer.
+  static OptimizerOptions with_rates_of(const OptimizerOptions &before, OptimizerOptions now) {
+    const auto has_momentum = [](const OptimizerOptions &o) { return o.momentum.value_or(0.0) > 0.0; };
+    if (has_momentum(before) != has_momentum(now)) return now;
+    std::tie(now.beta1, now.beta2, now.momentum, now.alpha) =
+        std::tie(before.beta1, before.beta2, before.momentum, before.alpha);
+    return now;
   }
 
   static bool is_remainder(const detail::SlotLayout &layout, std::size_t slot) {
@@ -335,6 +351,7 @@ class FusedOptimizer : public Base, public detail::Fused {
       *slots[i] = member.slots[i].values;
       own->added[scale_name(*member.layout, i)] = member.slots[i].scales;
     }
+    own->has_earlier_codes = false;
     if (slots.empty() || !is_remainder(*member.layout, slots.size() - 1)) {
       own->added.erase(detail::SlotLayout::kRemainder);
     }
@@ -356,6 +373,8 @@ class FusedOptimizer : public Base, public detail::Fused {
 
   StateOptions state_options_;
   std::map<std::size_t, StateOptions> groups_;
+  /// By group: with what the formats of its state were chosen. They stay if that changes.
+  std::map<std::size_t, OptimizerOptions> chosen_by_;
 };
 
 using AdamW = FusedOptimizer<::torch::optim::AdamW>;

@@ -83,6 +83,49 @@ class StateFormatTest {
     }
   }
 
+  /**
+   * Codes of 8 bits for squares have other scales; means that move slowly are bf16 without any. With AMSGrad squares
+   * have 16 bits.
+   */
+  @Test
+  void scalesOfState() {
+    for (StateFormat format : new StateFormat[] {StateFormat.BITS16, StateFormat.BITS8}) {
+      try (Training training = new Training(format, MasterFormat.NONE);
+          Optimizer slow = new Optimizer(training.context,
+              OptimizerOptions.adamW().stateFormat(StateFormat.BITS8).beta1(0.999), training.params, training.grads);
+          Optimizer maximum = new Optimizer(training.context,
+              OptimizerOptions.adamW().stateFormat(StateFormat.BITS8).amsgrad(true), training.params, training.grads)) {
+        for (int slot = 1; slot <= 2; ++slot) {
+          assertEquals(DType.UFP16_E6M10, maximum.stateTensor(slot, 0).dtype());
+          assertEquals(DType.FP8_E8M0, maximum.stateTensor(slot, 0).scales().dtype());
+        }
+        training.optimizer.step();
+        slow.step();
+        final boolean small = format == StateFormat.BITS8;
+        final Tensor mean = training.optimizer.stateTensor(0, 0);
+        final Tensor squares = training.optimizer.stateTensor(1, 0);
+        assertEquals(small ? DType.FP8_E4M3 : DType.BF16, mean.dtype());
+        assertEquals(small ? DType.FP8_E8M0 : null, small ? mean.scales().dtype() : mean.scales());
+        assertEquals(small ? DType.UINT8_LOG : DType.UFP16_E6M10, squares.dtype());
+        final DType scaleDType = small ? DType.INT16 : DType.FP8_E8M0;
+        assertEquals(scaleDType, squares.scales().dtype());
+        assertEquals(4, squares.scales().count());
+        assertEquals(squares.scales().address() + (small ? 2 : 1), squares.slice(32, 8).scales().address());
+        assertEquals(DType.BF16, slow.stateTensor(0, 0).dtype());
+        assertNull(slow.stateTensor(0, 0).scales());
+        assertEquals(DType.UINT8_LOG, slow.stateTensor(1, 0).dtype());
+        // Into codes of the caller and back.
+        final float[] values = training.decoded(squares);
+        final Tensor codes = Tensor.allocate(squares.dtype(), COUNT).withScales(Tensor.allocate(scaleDType, 4));
+        training.converted(squares, codes);
+        assertArrayEquals(values, training.decoded(codes));
+        assertEquals(0.5f * 0.5f * 0.001f, values[0], 1e-5f);
+        World.invalid(() -> codes.withScales(Tensor.allocate(small ? DType.FP8_E8M0 : DType.INT16, 4)));
+        World.invalid(() -> training.weights.withScales(codes.scales()));
+      }
+    }
+  }
+
   /** Codes that the caller makes, and their scales, whose memory is kept and refused as that of the codes is. */
   @Test
   void scales() throws InterruptedException {

@@ -17,13 +17,13 @@ public enum DType {
   FP64(NativeCalls.FP64, 8),
   /** OCP FP8, 4 bits of exponent and 3 of mantissa. For optimizer state only, as the formats after it. */
   FP8_E4M3(NativeCalls.FP8_E4M3, 1),
-  /** Unsigned, 4 bits of exponent and 4 of mantissa, no subnormals: docs/reference/semantics.md. */
-  UFP8_E4M4(NativeCalls.UFP8_E4M4, 1),
-  /** Unsigned, 5 bits of exponent and 11 of mantissa, no subnormals. */
-  UFP16_E5M11(NativeCalls.UFP16_E5M11, 2),
+  /** 8 bits for squares, in even steps over the octaves of a block: docs/reference/semantics.md. */
+  UINT8_LOG(NativeCalls.UINT8_LOG, 1),
+  /** Unsigned, 6 bits of exponent and 10 of mantissa, no subnormals. */
+  UFP16_E6M10(NativeCalls.UFP16_E6M10, 2),
   /** A remainder of 8 bits: the part of a master that its 16-bit weight leaves out. */
   INT8(NativeCalls.INT8, 1),
-  /** A remainder of 16 bits. */
+  /** A remainder of 16 bits. As the dtype of scales: the range of a block in {@link #UINT8_LOG}. */
   INT16(NativeCalls.INT16, 2),
   /** A power of two, 2^(byte - 127). For scales only. */
   FP8_E8M0(NativeCalls.FP8_E8M0, 1),

@@ -278,7 +278,7 @@ public final class Optimizer implements AutoCloseable {
       final Tensor state = Tensor.borrowed(tensor, optimizer);
       final long scales = optimizer.stateScales(slot, index);
       return scales == 0 ? state : state.withScales(
-          Tensor.at(scales, Tensor.scaleCount(state.count()), DType.FP8_E8M0, optimizer));
+          Tensor.at(scales, Tensor.scaleCount(state.count()), state.scaleDType(), optimizer));
     }
   }
 

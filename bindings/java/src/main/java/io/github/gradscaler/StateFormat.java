@@ -7,12 +7,14 @@ public enum StateFormat {
   /** fp32; fp64 for fp64 parameters. */
   FULL(NativeCalls.STATE_FULL),
   /**
-   * Means of gradients in bf16; means and sums of squares in {@link DType#UFP16_E5M11}. Not for fp64 parameters.
+   * Means of gradients in {@link DType#BF16}; means and sums of squares in {@link DType#UFP16_E6M10}. Not for fp64
+   * parameters.
    */
   BITS16(NativeCalls.STATE_BITS16),
   /**
-   * Means of gradients in {@link DType#FP8_E4M3}; means and sums of squares in {@link DType#UFP8_E4M4}. Not for
-   * fp64 parameters.
+   * Means of gradients in {@link DType#FP8_E4M3}, those that keep more than 0.99 of their value in a step in {@link
+   * DType#BF16}; means and sums of squares in {@link DType#UINT8_LOG}, with a maximum of them (AMSGrad) in {@link
+   * DType#UFP16_E6M10}. Not for fp64 parameters.
    */
   BITS8(NativeCalls.STATE_BITS8);
 

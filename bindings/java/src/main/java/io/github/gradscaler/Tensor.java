@@ -125,17 +125,22 @@ public final class Tensor extends SegmentTensors {
   }
 
   /**
-   * The same memory as codes of optimizer state that their scales multiply: one for each 32 elements, of {@link
-   * DType#FP8_E8M0}, of FlashOptim's codes {@link DType#FP16}; null for none.
+   * The same memory as codes of optimizer state with their scales: one for each 32 elements, of {@link DType#FP8_E8M0},
+   * of {@link DType#UINT8_LOG} {@link DType#INT16}, of FlashOptim's codes {@link DType#FP16}; null for none.
    */
   public Tensor withScales(@Nullable Tensor newScales) {
-    final DType wanted =
-        dtype == DType.INT8_SOFTSIGN || dtype == DType.UINT8_SQRT ? DType.FP16 : DType.FP8_E8M0;
+    final DType wanted = scaleDType();
     if (newScales != null && (newScales.dtype != wanted || newScales.count != scaleCount(count))) {
-      throw new InvalidArgumentException("scales are " + newScales + ", " + count + " elements have "
-          + scaleCount(count) + " of " + wanted);
+      throw new InvalidArgumentException("scales are " + newScales + ", " + count + " elements of " + dtype + " have "
+          + (wanted == null ? "none" : scaleCount(count) + " of " + wanted));
     }
     return new Tensor(address, count, dtype, name, owner, lifetime, newScales);
+  }
+
+  /** The type of the scales; null if the type of the elements has none. */
+  @Nullable DType scaleDType() {
+    final int code = NativeCalls.scaleDtype(dtype.code());
+    return code == 0 ? null : DType.of(code);
   }
 
   /** How many scales codes have: one for each 32 of them, also of less than 32. */
