@@ -2,6 +2,8 @@
 // The rounds, what is made of them, and the registration of sweeps with Google Benchmark.
 #include "measure.h"
 
+#include <gradscaler/gradscaler.h>
+
 #include <algorithm>
 #include <exception>
 
@@ -80,6 +82,20 @@ void set_quick() {
   the_settings.case_seconds = 0.1;
   the_settings.max_rounds = the_settings.long_rounds = 5;
   the_settings.log2_bytes = {14, 20, 26};
+}
+
+bool set_cpu_target(std::string_view name) {
+  constexpr std::pair<std::string_view, int32_t> kTargets[] = {{"best", GSC_CPU_BEST},
+                                                               {"baseline", GSC_CPU_BASELINE},
+                                                               {"avx2", GSC_CPU_AVX2},
+                                                               {"avx512", GSC_CPU_AVX512},
+                                                               {"neon_bf16", GSC_CPU_NEON_BF16}};
+  for (const auto &[known, target] : kTargets) {
+    if (name != known) continue;
+    the_settings.cpu_target = target;
+    return true;
+  }
+  return false;
 }
 
 double best_seconds(const Contender &c) {

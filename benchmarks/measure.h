@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,9 +27,12 @@ struct Settings {
   std::vector<int> threads{1, 2};
   std::vector<int> log2_bytes{10, 12, 14, 16, 18, 20, 22, 24, 26, 28};
   bool quick = false;
+  int32_t cpu_target = 0;  ///< GSC_CPU_*: instruction sets of the contexts
 };
 const Settings &settings();
 void set_quick();
+/// By name: best, baseline, avx2, avx512 or neon_bf16. False if there is none of it.
+bool set_cpu_target(std::string_view name);
 
 using Clock = std::chrono::steady_clock;
 inline double seconds_since(Clock::time_point start) {

@@ -45,11 +45,12 @@ constexpr Recipe kRecipes[] = {
     {"adamw_ema", {.kind = adamw, .ema_decay = 0.999}, 3},
 };
 
-/// Masters and state of AdamW with bf16 weights and gradients.
+/// Masters and state of AdamW, whose weights and gradients have one dtype.
 struct Format {
   const char *name;
   StateFormat state;
   MasterFormat master;
+  DType weights = bf16;
 };
 constexpr Format kFormats[] = {
     {"split16_fp32", StateFormat::full, MasterFormat::split16},
@@ -57,6 +58,8 @@ constexpr Format kFormats[] = {
     {"split16_8bit", StateFormat::bits8, MasterFormat::split16},
     {"split8_8bit", StateFormat::bits8, MasterFormat::split8},
     {"stochastic_8bit", StateFormat::bits8, MasterFormat::stochastic},
+    {"fp32_16bit", StateFormat::bits16, MasterFormat::none, fp32},
+    {"fp32_8bit", StateFormat::bits8, MasterFormat::none, fp32},
 };
 
 // Without master weights; fp64 throughout; fp32 gradients of 16-bit weights, as summed over micro-batches.
@@ -94,16 +97,17 @@ void tail(benchmark::State &state, const Point &point, const Layout &layout) {
 }
 
 void smaller_state(benchmark::State &state, const Point &point, const Format &format, int64_t elements) {
-  Workspace workspace = Workspace::shared(elements * 8 + 3 * Workspace::kSkewBytes);
+  Workspace workspace = Workspace::shared(elements * 12 + 3 * Workspace::kSkewBytes);
   gradscaler::Context &ctx = context(point.threads);
   const auto list = [&](DType dtype) {
     return TensorList(ctx, std::vector{workspace.array(dtype, elements, Fill::noise)});
   };
-  const TensorList masters = list(fp32), weights = list(bf16), grads = list(bf16);
-  Optimizer fp32(ctx, {.kind = adamw}, masters, grads, weights);
+  const TensorList masters = list(fp32), weights = list(format.weights), grads = list(format.weights);
+  Optimizer full = format.weights == fp32 ? Optimizer(ctx, {.kind = adamw}, masters, grads)
+                                          : Optimizer(ctx, {.kind = adamw}, masters, grads, weights);
   Optimizer smaller(ctx, {.kind = adamw, .state_format = format.state, .master_format = format.master}, weights, grads);
   state.counters["parameters"] = elements;
-  measure(state, {contender("step", 0.0, [&] { smaller.step(); }), contender("fp32", 0.0, [&] { fp32.step(); })});
+  measure(state, {contender("step", 0.0, [&] { smaller.step(); }), contender("fp32", 0.0, [&] { full.step(); })});
 }
 
 /// A scaler's step in 16 slices against one call, both with `threads`: the context's, or a host's that take slices.

@@ -55,7 +55,9 @@ const char *name_of(DType dtype) {
 
 gradscaler::Context &context(int threads) {
   static std::map<int, gradscaler::Context> contexts;
-  return contexts.try_emplace(threads, gradscaler::ContextOptions{.num_threads = threads}).first->second;
+  const gradscaler::ContextOptions options{.num_threads = threads,
+                                           .cpu_target = static_cast<gradscaler::CpuTarget>(settings().cpu_target)};
+  return contexts.try_emplace(threads, options).first->second;
 }
 
 char *Workspace::shared_start(Pages pages) {

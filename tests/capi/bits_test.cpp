@@ -248,7 +248,14 @@ void plant_special(Trainer &trainer) {
       std::memset(static_cast<char *>(const_cast<void *>(codes.scale)) + scale_bytes, 0, scale_bytes);
       std::memset(bytes + 32 * width, 0x35, 32 * width);
     }
-    for (int64_t i = 97 * 3; i < count; i += 97 * 4) trainer.params()[t].as<uint16_t>()[i] = 0x7fff;
+    Buffer &param = trainer.params()[t];
+    for (int64_t i = 97 * 3; i < count; i += 97 * 4) {
+      if (param.dtype() == GSC_FP32) {
+        param.as<uint32_t>()[i] = 0x7fffffff;
+      } else {
+        param.as<uint16_t>()[i] = 0x7fff;
+      }
+    }
   }
 }
 
@@ -257,8 +264,8 @@ TEST(Bits, StepsInRegistersOfEveryInstructionSet) {
   struct Betas {
     double beta1, beta2;
   };
-  // Both moments stochastic, one of them or both to nearest, and the first in 16 bits in all formats.
-  constexpr Betas kBetas[] = {{0.9, 0.999}, {0.0, 0.999}, {0.5, 0.0}, {0.0, 0.0}, {0.999, 0.9999}};
+  // Both moments stochastic, either of them to nearest, and the first in 16 bits in all formats.
+  constexpr Betas kBetas[] = {{0.9, 0.999}, {0.0, 0.999}, {0.5, 0.0}, {0.999, 0.9999}};
   const auto images = [](const Context &context, int32_t state, int32_t master, int32_t dtype, const Betas &betas) {
     std::vector<Image> result;
     for (const int32_t kind : {GSC_SGD, GSC_ADAM, GSC_ADAMW, GSC_LION}) {
@@ -292,8 +299,9 @@ TEST(Bits, StepsInRegistersOfEveryInstructionSet) {
   };
   const Context baseline = make_context(1, GSC_CPU_BASELINE);
   for (const int32_t state : {GSC_STATE_FULL, GSC_STATE_BITS16, GSC_STATE_BITS8}) {
-    for (const int32_t master : {GSC_MASTER_SPLIT16, GSC_MASTER_SPLIT8, GSC_MASTER_STOCHASTIC}) {
-      for (const int32_t dtype : {GSC_FP16, GSC_BF16}) {
+    for (const int32_t master : {GSC_MASTER_NONE, GSC_MASTER_SPLIT16, GSC_MASTER_SPLIT8, GSC_MASTER_STOCHASTIC}) {
+      for (const int32_t dtype : {GSC_FP16, GSC_BF16, GSC_FP32}) {
+        if ((dtype == GSC_FP32) != (master == GSC_MASTER_NONE)) continue;  // 16-bit weights alone have other masters
         for (const Betas &betas : kBetas) {
           const auto expected = images(baseline, state, master, dtype, betas);
           for (const int32_t target : usable_cpu_targets()) {
