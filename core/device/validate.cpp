@@ -33,9 +33,8 @@ std::optional<Literal> wrong_field(const gsc_tensor &t) {
   const bool grouped = scale_dtype != 0;
   if (t.scale_dtype != scale_dtype) return Literal("scale_dtype");
   if ((t.scale != nullptr) != (grouped && t.count != 0)) return Literal("scale");
-  if (grouped && reinterpret_cast<uintptr_t>(t.scale) % static_cast<uintptr_t>(dtype_bytes(scale_dtype)) != 0) {
-    return Literal("scale");
-  }
+  const auto scale_size = static_cast<uintptr_t>(dtype_bytes(scale_dtype));
+  if (scale_size > 1 && reinterpret_cast<uintptr_t>(t.scale) % scale_size != 0) return Literal("scale");
   if (t.scale_block_rows != (grouped ? 1 : 0)) return Literal("scale_block_rows");
   if (t.scale_block_columns != (grouped ? kStateGroup : 0)) return Literal("scale_block_columns");
   if (t.columns != 0) return Literal("columns");
