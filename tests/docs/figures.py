@@ -75,7 +75,7 @@ ALL_TAILS = [float(tails(way, model, grads)) for way in ("eager", "graph") for m
 GPT2 = [ratio for name in (ZEN4, ZEN5, INTEL[0]) for ratio in times_torch(name, "gpt2_124m")]
 SMALL = ("model/10000x64/fp32", "model/10000x64/fp16_master")
 PERFORMANCE, README, STATE = "docs/performance.md", "README.md", "docs/state.md"
-QUALITY, FORMATS = results("quality", ZEN3), results("state")["models"]["gpt2_124m"]
+QUALITY, FORMATS = [results("quality", name) for name in (ZEN3, ZEN4)], results("state")["models"]["gpt2_124m"]
 
 
 def demo(factor):
@@ -86,9 +86,22 @@ def demo(factor):
 
 def trained(row):
     """A row of docs/state.md: mean, least and greatest loss of all seeds, and two ratios of second moments."""
-    found = QUALITY["loss"][row].values()
+    quality = next(quality for quality in QUALITY if row in quality["loss"])
+    found = quality["loss"][row].values()
     return [*(f"{loss:.3f}" for loss in (statistics.fmean(found), min(found), max(found))),
-            *(f"{ratio:.2f}" for ratio in QUALITY["freeze"][row])]
+            *(f"{ratio:.2f}" for ratio in quality["freeze"][row])]
+
+
+#: Rows of docs/state.md with the speed of a step, by the name in gradscaler_bench.
+SPEEDS = {"split16_fp32": "`SPLIT16`, fp32 state", "split16_16bit": "`SPLIT16`, `BITS16`",
+          "split16_8bit": "`SPLIT16`, `BITS8`", "stochastic_8bit": "`STOCHASTIC`, `BITS8`",
+          "fp32_16bit": "fp32 weights, `BITS16`", "fp32_8bit": "fp32 weights, `BITS8`"}
+
+
+def of_formats(name):
+    """Speed against fp32 state with AVX-512 and AVX2, with one thread and two."""
+    return [f"{results(file, ZEN4)['rows'][f'state/adamw/{name}/log2_elements:24/threads:{threads}']['vs_fp32']:.2f}"
+            for file in ("state_avx512", "state_avx2") for threads in (1, 2)]
 
 
 def by_format(row):
@@ -98,7 +111,9 @@ def by_format(row):
 
 FIGURES = [
     *[(STATE, f"| {row} | {{}} B | {{}} | {{}} |", by_format(row)) for row in FORMATS],
-    *[(STATE, f"| {row} | {{}} ({{}} to {{}}) | {{}} | {{}} |", trained(row)) for row in QUALITY["loss"]],
+    *[(STATE, f"| {row} | {{}} ({{}} to {{}}) | {{}} | {{}} |", trained(row)) for quality in QUALITY
+      for row in quality["loss"]],
+    *[(STATE, f"| {row} | {{}} | {{}} | {{}} | {{}} |", of_formats(name)) for name, row in SPEEDS.items()],
     (README, "{} to {} times PyTorch's step tail on an H200, {} to {} times on one or two cores of a CPU.",
      [*spread(ALL_TAILS, 1), *spread(GPT2, 1)]),
     *[(README, f"| {factor} | {{}} % | {{}} % | {{}} % |", demo(factor)) for factor in ("1", "3e-5", "1e-5", "1e-6")],
