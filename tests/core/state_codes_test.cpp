@@ -426,7 +426,7 @@ TEST(StateCodes, AGroupOfLikeSquaresHasFineSteps) {
   EXPECT_EQ(step_beside(SquareLog8{}, 0x1p-14F), 0x1p-4);
   EXPECT_EQ(step_beside(SquareLog8{}, 0x1p-28F), 0x1p-3);
   EXPECT_EQ(step_beside(SquareLog8{}, 0x1p-100F), 0x1p-3);  // beyond the widest range
-  EXPECT_EQ(step_beside(SquareLog8{}, 0.0F), 0x1p-7);       // 0 has a code of its own
+  EXPECT_EQ(step_beside(SquareLog8{}, 0.0F), 0x1p-7);       // code 0 is outside the range
   EXPECT_EQ(step_beside(SquareE6m10{}, 1.0F), 0x1p-10);
   EXPECT_EQ(step_beside(SquareE6m10{}, 0x1p-60F), 0x1p-10);
 }

@@ -155,7 +155,7 @@ GSC_HD WordVector positive_words(Int32Vector even, Int32Vector odd) {
 GSC_HD WordVector saturated_words(Uint32Vector even, Uint32Vector odd) {
   return as<WordVector>(GSC_BY_WIDTH(packs_epi32, as<Register>(even), as<Register>(odd)));
 }
-/// All lanes shifted by one number of bits, copying the sign of Int32Vector.
+/// All lanes shifted by one number of bits.
 #if defined(__AVX512F__)
 #define GSC_SHIFT(name, mask, x, bits) \
   _mm512_maskz_##name(mask, as<__m512i>(x), _mm_cvtsi32_si128(static_cast<int>(bits)))
@@ -168,12 +168,6 @@ GSC_HD WordVector shift_right(WordVector x, uint32_t bits) {
 }
 GSC_HD Uint32Vector shift_left(Uint32Vector x, uint32_t bits) {
   return as<Uint32Vector>(GSC_SHIFT(sll_epi32, kAllLanes, x, bits));
-}
-GSC_HD Uint32Vector shift_right(Uint32Vector x, uint32_t bits) {
-  return as<Uint32Vector>(GSC_SHIFT(srl_epi32, kAllLanes, x, bits));
-}
-GSC_HD Int32Vector shift_right(Int32Vector x, uint32_t bits) {
-  return as<Int32Vector>(GSC_SHIFT(sra_epi32, kAllLanes, x, bits));
 }
 #undef GSC_SHIFT
 

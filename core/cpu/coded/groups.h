@@ -15,6 +15,10 @@ template <typename F>
 constexpr bool kUpdatesInBatches = kVectorBytes >= 32 && kInBatches<F>;
 
 #if defined(__AVX2__)
+/// Batches that are updated before the first of them is encoded, if that takes long.
+constexpr int kTogether = 4;
+static_assert(kDrawn % kTogether == 0);
+
 /// The codes of a format's slots, and how many batches are updated before the first is encoded.
 struct Format32 {
   using Moment = PlainSlot;
@@ -25,13 +29,13 @@ struct Format32 {
 struct Format16 {
   using Moment = MomentBf16;
   using Square = SquareE6m10;
-  static constexpr int kAhead = 4;
+  static constexpr int kAhead = kTogether;
   static constexpr bool kDraws = true;
 };
 struct Format8 {
   using Moment = MomentE4m3;
   using Square = SquareLog8;
-  static constexpr int kAhead = 4;
+  static constexpr int kAhead = kTogether;
   static constexpr bool kDraws = true;
 };
 
@@ -99,7 +103,7 @@ template <typename F, typename D, typename R, typename Format, typename B>
   constexpr bool kIsSplit = !std::is_same_v<R, NoRemainder>;
   constexpr bool kIsWhole = std::is_same_v<D, Fp32>;
   static_assert(!(kIsSplit && kIsWhole));
-  constexpr int kAhead = std::is_same_v<D, Fp16> ? 4 : Format::kAhead;
+  constexpr int kAhead = std::is_same_v<D, Fp16> ? kTogether : Format::kAhead;
   const ApplySpan span = arrays;  // local, as are the coefficients: the stores below cannot alias them
   const Coefficients<float> c = coefficients;
   const float clip = c.sign * span.clip;  // exact
