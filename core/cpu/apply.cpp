@@ -67,7 +67,7 @@ void point_at_codes(ApplySpan &s, const ApplyJob &job, int64_t tensor, int64_t o
   s.remainder = job.remainder != nullptr ? element(job.remainder->tensor(tensor), offset) : nullptr;
   for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) {
     s.state_dtype[i] = job.state[i]->tensor(tensor).dtype;
-    const int64_t scale_bytes = dtype_bytes(scale_dtype_of_code(s.state_dtype[i]));
+    const int64_t scale_bytes = scale_size(s.state_dtype[i]);
     s.scales[i] = scale_bytes > 0
                       ? static_cast<char *>(job.scales[i]->tensor(tensor).data) + offset / kStateGroup * scale_bytes
                       : nullptr;

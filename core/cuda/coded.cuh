@@ -114,7 +114,7 @@ struct CodedArrays : Arrays<float, 0> {
     return codes[s] + i * static_cast<int>(dtype_bytes(state_dtype[s]));
   }
   GSC_DEVICE char *scale_at(int s, int i) const volatile {
-    return scales[s] + i / kStateGroup * static_cast<int>(dtype_bytes(scale_dtype_of_code(state_dtype[s])));
+    return scales[s] + i / kStateGroup * static_cast<int>(scale_size(state_dtype[s]));
   }
 };
 
@@ -139,7 +139,7 @@ GSC_DEVICE bool find_coded_arrays(const ApplyParams &p, const Part &part, CodedA
       const int32_t dtype = rows.state[s].dtype;
       a.codes[s] = address(rows.state[s], place.offset);
       a.state_dtype[s] = dtype;
-      const int64_t scale_bytes = dtype_bytes(scale_dtype_of_code(dtype));
+      const int64_t scale_bytes = scale_size(dtype);
       a.scales[s] = static_cast<char *>(scales[s].data) + place.offset / kStateGroup * scale_bytes;
     }
   }
@@ -237,7 +237,7 @@ struct CodedPack {
 
   GSC_DEVICE static uint32_t load_scale(const volatile A &a, int s, int i) {
     const char *p = a.scale_at(s, i);
-    return dtype_bytes(scale_dtype_of_code(a.state_dtype[s])) == 1 ? load_words<1>(p).w[0] : load_words<2>(p).w[0];
+    return scale_size(a.state_dtype[s]) == 1 ? load_words<1>(p).w[0] : load_words<2>(p).w[0];
   }
 
   GSC_DEVICE static Halves load_remainders(const ApplyParams &p, const volatile A &a, int i, int valid) {

@@ -295,7 +295,7 @@ Ref<TensorList> Optimizer::make_slot(Slot holds, const F &dtype_of) const {
     begins.push_back(numbers_of(holds) > 0 ? bytes : place(param, dtype_bytes(dtype), bytes));
     tensors.push_back(GSC_TENSOR_INIT(nullptr, count, dtype));
     bytes = begins.back() + count * dtype_bytes(dtype);
-    scale_bytes += state_groups(count) * dtype_bytes(scale_dtype_of_code(dtype));
+    scale_bytes += state_groups(count) * scale_size(dtype);
   }
   const int64_t scales = (bytes + 63) & ~int64_t{63};
   DeviceMemory memory(context_->backend(), scales + ((scale_bytes + 63) & ~int64_t{63}));

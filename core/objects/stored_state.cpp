@@ -26,13 +26,11 @@ namespace {
 /// Where the scales begin.
 int64_t scales_begin(int32_t dtype, int64_t count) {
   const int64_t bytes = count * dtype_bytes(dtype);
-  const int64_t size = dtype_bytes(scale_dtype_of_code(dtype));
+  const int64_t size = scale_size(dtype);
   return size > 1 ? (bytes + size - 1) / size * size : bytes;
 }
 
-int64_t bytes_of_scales(int32_t dtype, int64_t count) {
-  return state_groups(count) * dtype_bytes(scale_dtype_of_code(dtype));
-}
+int64_t bytes_of_scales(int32_t dtype, int64_t count) { return state_groups(count) * scale_size(dtype); }
 
 /// f(device, offset in host memory, bytes) for the elements and for their scales.
 template <typename F>

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "core/rules/convert.h"
+#include "core/rules/dtypes.h"
 #include "core/rules/hd.h"
 #include "core/rules/lanes.h"
 #include "core/rules/optim/kind.h"
@@ -250,6 +251,8 @@ GSC_HD constexpr int32_t scale_dtype_of_code(int32_t dtype) {
   return GSC_FOR_EACH_STATE_CODE(GSC_SCALE) 0;
 #undef GSC_SCALE
 }
+/// Bytes of the scale of a group; 0 if there is none.
+GSC_HD constexpr int64_t scale_size(int32_t dtype) { return dtype_bytes(scale_dtype_of_code(dtype)); }
 /// The bits of the magnitude with which a number takes part in the scale of its group, in a dtype that is grouped.
 GSC_HD int32_t magnitude_of_code(int32_t dtype, float x) {
   return with_state_code(dtype, [&](auto code) {
