@@ -63,6 +63,8 @@ const char *gsc_status_get_name(gsc_status status) {
       return "callback failed";
     case GSC_ERROR_INTERNAL:
       return "internal error";
+    case GSC_ERROR_SPIKES:
+      return "spikes persist";
     default:
       return "unknown status";
   }

@@ -134,11 +134,15 @@ gsc_status gsc_scaler_get_report_sync(gsc_scaler *scaler, const gsc_tensor_list 
     require_out_struct(out_report, "out_report");
     gsc_report report;
     // The call may log, and the callback may destroy the scaler.
-    const bool is_error = shared<Scaler>(scaler, "scaler")->get_report_sync(grads_or_null(grads), report, stream);
+    const gsc_status status = shared<Scaler>(scaler, "scaler")->get_report_sync(grads_or_null(grads), report, stream);
     write_struct(out_report, report);
-    if (is_error) {
-      fail(GSC_ERROR_SCALE_FLOOR, kNoArgument,
-           "the loss scale %s cannot be lowered any further and %d updates in a row were skipped",
+    if (status == GSC_ERROR_SPIKES) {
+      fail(status, kNoArgument,
+           "the gradient norm %s is above its limit, which is %s, and %d updates in a row were skipped",
+           Decimal(report.grad_norm).c_str(), Decimal(report.norm_limit).c_str(), report.consecutive_skips);
+    }
+    if (status == GSC_ERROR_SCALE_FLOOR) {
+      fail(status, kNoArgument, "the loss scale %s cannot be lowered any further and %d updates in a row were skipped",
            Decimal(report.scale).c_str(), report.consecutive_skips);
     }
   });

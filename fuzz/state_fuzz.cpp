@@ -38,7 +38,7 @@ void load(Objects &objects, std::vector<uint8_t> image) {
   const auto size = static_cast<int64_t>(image.size());
   if (gsc_optimizer_load_sync(objects.trainer.get(), image.data(), size, nullptr) == GSC_OK) {
     // Dtypes, of which each tensor has a word, can be written in several ways; the checksum is of them too.
-    constexpr size_t kShapes = 56, kState = kShapes + 3 * 16;
+    constexpr size_t kShapes = 96, kState = kShapes + 3 * 16;
     const std::vector<uint8_t> after = objects.save();
     FUZZ_CHECK(after.size() == image.size());
     FUZZ_CHECK(std::memcmp(after.data(), image.data(), kShapes) == 0);

@@ -75,7 +75,7 @@ void CpuBackend::check(const CheckJob &job, gsc_stream /*stream*/) {
   for_chunks(plan, job.first_chunk, job.last_chunk, look_at, look_at_small);
   if (!job.finish) return;
   finish_check(r, join_chunks(job), inv_scale);
-  if (job.conclude) conclude_check(r, job.rule);
+  if (job.conclude) conclude_check(r, job.rule, job.scaler);
 }
 
 void CpuBackend::check_alone(const CheckJob &job) {

@@ -305,6 +305,7 @@ void CudaBackend::check(const CheckJob &job, gsc_stream stream) {
   p.counters = counters;
   p.record = job.record;
   p.rule = job.rule;
+  p.scaler = job.scaler;
   p.fp64_limit = job.plan->fp64_limit();
   p.finish = job.finish;
   p.conclude = job.conclude;

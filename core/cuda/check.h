@@ -18,7 +18,8 @@ struct CheckParams {
   ListRecord *record;
   float *found_inf;
   ClipRule rule;
-  double fp64_limit;  ///< see core/rules/check.h
+  const ScalerRecord *scaler;  ///< NULL: no norm is too large
+  double fp64_limit;           ///< see core/rules/check.h
   bool finish;
   bool conclude;
   bool amax_keeps_nonfinite;  ///< the amax of a chunk with inf or NaN is inf or NaN

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizer checkpoints: a header, one shape per tensor, the state tensors slot after slot, the lags if tensors are
+// Optimizer checkpoints: a header with the average of the gradients' norms, one shape per tensor, the state tensors slot after slot, the lags if tensors are
 // counted, and a checksum, in the byte order of this machine. docs/reference/abi.md has every offset. State in another
 // format than the optimizer's is converted. Hyper-parameters are the caller's and not part of it.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "core/base/checksum.h"
@@ -14,7 +15,7 @@
 namespace gsc {
 namespace {
 
-constexpr char kMagic[8] = {'G', 'S', 'C', 'O', 'P', 'T', '3', '\n'};
+constexpr char kMagic[8] = {'G', 'S', 'C', 'O', 'P', 'T', '4', '\n'};
 constexpr uint32_t kByteOrder = 0x01020304;
 constexpr uint32_t kOtherByteOrder = 0x04030201;
 
@@ -28,8 +29,9 @@ struct Header {
   int64_t applied;
   int64_t skipped;
   int64_t bytes;  ///< of the whole, header and checksum included
+  NormAverage norms;
 };
-static_assert(sizeof(Header) == 56);
+static_assert(sizeof(Header) == 96);
 
 constexpr int32_t kHasLags = 1;
 constexpr int32_t kEvaluating = 2;  ///< the parameters were averages
@@ -96,6 +98,7 @@ void Optimizer::save_sync(void *buffer, int64_t size, gsc_stream stream) const {
   header.applied = record.applied;
   header.skipped = record.skipped;
   header.bytes = needed;
+  header.norms = grads().read_norms(call.stream());
   std::memcpy(out, &header, sizeof header);
   for (int64_t i = 0; i < params.size(); ++i) {
     const Shape shape{params.tensor(i).count, packed_dtypes(*this, i, params.tensor(i).dtype)};
@@ -132,7 +135,7 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
   }
   std::memcpy(&header, in, sizeof header);
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) {
-    refuse("buffer", "does not hold the state of a gradscaler optimizer in format 3");
+    refuse("buffer", "does not hold the state of a gradscaler optimizer in format 4");
   }
   if (header.byte_order != kByteOrder) {
     if (header.byte_order == kOtherByteOrder) {
@@ -218,6 +221,10 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
     refuse("buffer", "holds %lld applied and %lld skipped steps; they must be in 0..2^53",
            static_cast<long long>(header.applied), static_cast<long long>(header.skipped));
   }
+  const NormAverage &norms = header.norms;
+  const bool is_average = std::isfinite(norms.mean) && std::isfinite(norms.variance) && norms.variance >= 0.0 &&
+                          std::isfinite(norms.run_mean) && norms.count >= 0;
+  if (!is_average) refuse("buffer", "holds an average of norms that cannot be one");
   for (int64_t i = 0; has_lags && i < params.size(); ++i) {
     int64_t lag;
     std::memcpy(&lag, in + end - lag_bytes + i * int64_t{sizeof lag}, sizeof lag);
@@ -265,6 +272,7 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
   } else if (counts_each_tensor()) {
     backend.write_sync(lags_.as<int64_t>(), no_lags.data(), lags_.bytes(), call.stream());
   }
+  lists_.grads->write_norms(norms, call.stream());
   half_loaded_ = false;
   half_stepped_ = false;
   slices.is_begun = false;

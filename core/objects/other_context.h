@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For a list whose scaler is of another context, and so perhaps on another device: a copy of the scaler's state on the
+// For a list whose scaler is of another context, and so perhaps on another device: a copy of the scaler's record on the
 // list's device, and a copy of the list's record on the scaler's. Used by scaler_devices.cpp.
 #pragma once
 
@@ -17,7 +17,7 @@ struct OtherContext {
   OtherContext(OtherContext &&other) noexcept = default;
   OtherContext &operator=(OtherContext other) noexcept {
     std::swap(home, other.home);
-    std::swap(state, other.state);
+    std::swap(scaler_copy, other.scaler_copy);
     std::swap(record_copy, other.record_copy);
     std::swap(read, other.read);
     std::swap(scaler, other.scaler);
@@ -26,10 +26,10 @@ struct OtherContext {
   ~OtherContext() { read.precede_release(); }
 
   Ref<Context> home;         ///< the scaler's context; empty: never another than the list's
-  DeviceMemory state;        ///< PolicyState, on the list's device
+  DeviceMemory scaler_copy;  ///< ScalerRecord, on the list's device
   DeviceMemory record_copy;  ///< ListRecord, on the scaler's
   mutable StreamOrder read;  ///< work on the scaler's device that reads the list's record; the next check writes it
-  uint64_t scaler = 0;       ///< id of the scaler that `state` is a copy of
+  uint64_t scaler = 0;       ///< id of the scaler that `scaler_copy` is a copy of
 };
 
 }  // namespace gsc

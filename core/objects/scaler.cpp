@@ -82,6 +82,7 @@ void Scaler::scale(const gsc_tensor *src, const gsc_tensor *dst, int64_t count, 
   order_.use(call);
   ops::scale(*context_, src, dst, count, &record()->state.scale, call.stream());
   call.mark();
+  scale_use_.scaled(call.id.is_recorded || call.id.capture != 0);
 }
 
 void Scaler::apply_norm(TensorList &grads, CallStream &call) {
@@ -172,7 +173,7 @@ StepScalars Scaler::step_scalars(const TensorList &grads) const {
   const ListRecord *list = grads.record();
   StepScalars step;
   step.found_inf = &list->found_inf;
-  if (!it.is_unscaled()) step.inv_scale = &state_on(grads)->inv_scale;
+  if (!it.is_unscaled()) step.inv_scale = &record_on(grads)->state.inv_scale;
   if (it.is_norm_pending()) step.clip = &list->clip;
   if (it.is_value_pending()) step.clip_value = it.rule().value;
   return step;
@@ -304,16 +305,17 @@ void Scaler::update(gsc_stream stream) {
 
 void Scaler::finish_update(CallStream &call) {
   call.mark();
+  scale_use_.updated();
   Backend &backend = context_->backend();
   const bool is_lost = backend.host_visible() && has_underflowed(record()->state);
   const Offender offender = is_lost ? first_offender() : Offender();
   reset_lists();
   if (backend.host_visible()) log_underflow(record()->state, Cause::kUpdate, offender);
-  if (options_.floor_action != GSC_FLOOR_CLAMP && backend.host_visible()) {
+  if ((options_.floor_action != GSC_FLOOR_CLAMP || options_.spike_action != GSC_SPIKE_STEP) && backend.host_visible()) {
     gsc_report report;
     backend.record({.kind = RecordJob::Kind::kReport, .scaler = record(), .out = &report, .out_size = sizeof report},
                    call.stream());
-    log_floor(report);
+    log_report(report);
   }
 }
 
@@ -345,6 +347,7 @@ void Scaler::set_scale(float scale, gsc_stream stream) {
   wait_for_lists(call);
   context_->backend().record({.kind = RecordJob::Kind::kSetScale, .scaler = record(), .scale = scale}, call.stream());
   call.mark();
+  scale_use_.told();
   reset_lists();
   PolicyState state{};
   store_scale(state, scale);

@@ -10,6 +10,7 @@
 
 #include "core/objects/context.h"
 #include "core/objects/optimizer.h"
+#include "core/objects/scale_use.h"
 #include "core/objects/tensor_list.h"
 
 namespace gsc {
@@ -44,8 +45,8 @@ class Scaler final : public Object {
 
   // Reports, options, state.
   float get_scale(gsc_stream stream) const;
-  /// Returns whether the scale is at its floor and GSC_FLOOR_ERROR asks for an error.
-  bool get_report_sync(const TensorList *grads, gsc_report &out, gsc_stream stream);
+  /// Returns GSC_OK, or the error that GSC_FLOOR_ERROR or GSC_SPIKE_ERROR asks for.
+  gsc_status get_report_sync(const TensorList *grads, gsc_report &out, gsc_stream stream);
   void read_report_async(const TensorList *grads, gsc_report *out, uint32_t out_size, gsc_stream stream);
   int64_t history_sync(gsc_history_entry *out, int64_t capacity, gsc_stream stream);
   gsc_device_state device_state(const TensorList *grads) const;
@@ -79,6 +80,8 @@ class Scaler final : public Object {
   };
   /// Adds the sums of all ranks and concludes the check.
   Complaint join_ranks(TensorList &grads, bool is_written, gsc_stream stream);
+  /// Works out what a step reads, from the sums in the record.
+  void conclude(TensorList &grads, gsc_stream stream);
   /// Takes back a failed check. Only a pending clip stays in the iteration.
   void forget_check(TensorList &grads);
   void check_whole(TensorList &grads, bool unscale, CallStream &call);
@@ -86,7 +89,7 @@ class Scaler final : public Object {
   void complete(TensorList &grads, CallStream &call);
   /// Multiplies the gradients in memory by the factor in the record.
   static void apply_norm(TensorList &grads, CallStream &call);
-  /// Ends the iteration: all lists become READY, and a scale at its floor is logged.
+  /// Ends the iteration: all lists become READY, and what log_report warns of is logged.
   void finish_update(CallStream &call);
   void reset_lists();
   /// Refuses to change the scaler while a step in slices uses it.
@@ -103,7 +106,8 @@ class Scaler final : public Object {
   /// A record with these options, no state and an empty history.
   ScalerRecord new_record(const gsc_scaler_options &options) const;
   ScalerRecord read_record(CallStream &call) const;
-  void log_floor(const gsc_report &report) const;
+  /// Warns of a scale at its floor and of spikes that do not end.
+  void log_report(const gsc_report &report) const;
   /// Warns once if `state` is that of a scale without an inverse. The callback may use and destroy objects.
   enum class Cause { kUpdate, kCaller };
   void log_underflow(const PolicyState &state, Cause cause) const { log_underflow(state, cause, Offender()); }
@@ -137,8 +141,8 @@ class Scaler final : public Object {
   void send_state(TensorList &grads, CallStream &call);
   /// Ends a call that enqueued work on a list. Later work of the scaler waits for it.
   static void leave(TensorList &grads, CallStream &call);
-  /// The state that work on the list's device reads.
-  const PolicyState *state_on(const TensorList &grads) const;
+  /// What work on the list's device reads of the scaler.
+  ScalerRecord *record_on(const TensorList &grads) const;
   /// What orders reads of a list's record on the scaler's device.
   StreamOrder &order_of_record(const TensorList &grads) const;
   /// The list's record on the scaler's device. The call then uses or marks order_of_record.
@@ -156,9 +160,10 @@ class Scaler final : public Object {
   gsc_reducer reducer_{};
   DeviceMemory record_;
   DeviceMemory history_;
-  Vec<Ref<TensorList>> lists_;                       ///< in this iteration
-  Vec<Ref<TensorList>> discarded_;                   ///< their work may still read the scaler's state
-  Vec<const ListRecord *> list_records_;             ///< scratch for update
+  Vec<Ref<TensorList>> lists_;            ///< in this iteration
+  Vec<Ref<TensorList>> discarded_;        ///< their work may still read the scaler's state
+  Vec<const ListRecord *> list_records_;  ///< scratch for update
+  mutable ScaleUse scale_use_;
   std::atomic<bool> slicing_{false};                 ///< see SliceLock
   mutable std::atomic<bool> told_underflow_{false};  ///< since the scale last had an inverse
   int32_t slicers_ = 0;                              ///< calls that take slices now

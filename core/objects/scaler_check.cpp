@@ -29,6 +29,12 @@ void Scaler::enter(TensorList &grads, CallStream &call, From from) {
   }
   // As the parameters, copy or state of an optimizer.
   grads.require_no_slices(name, is_given ? TensorList::Named::kItself : TensorList::Named::kByItsOptimizer);
+  if (owner != id_ && enabled() && scale_use_.has_old_gradients()) {
+    fail(GSC_ERROR_BAD_STATE, name,
+         "%s of before the last update: gsc_scaler_scale has not been called since, and the scale may be another; step "
+         "all optimizers of a backward pass before update",
+         is_given ? "is" : "has gradients that are");
+  }
   precede(grads, call);
   if (owner == id_) return;
   // Reserve for the whole iteration and for discard, so that neither can run out of memory in the middle.
@@ -49,9 +55,10 @@ CheckJob Scaler::check_job(TensorList &grads) const {
   CheckJob job{};
   job.plan = &grads.plan();
   job.record = grads.record();
-  job.inv_scale = &state_on(grads)->inv_scale;
+  job.inv_scale = &record_on(grads)->state.inv_scale;
   job.conclude = reducer_.all_reduce == nullptr;
   job.rule = grads.iteration.rule();
+  if (enabled()) job.scaler = record_on(grads);
   return job;
 }
 
@@ -120,8 +127,16 @@ Scaler::Complaint Scaler::join_ranks(TensorList &grads, bool is_written, gsc_str
     const double overflow[2] = {1.0, std::numeric_limits<double>::infinity()};
     backend.write(list->reduce, overflow, sizeof overflow, stream);
   }
-  backend.record({.kind = RecordJob::Kind::kConclude, .list = list, .rule = grads.iteration.rule()}, stream);
+  conclude(grads, stream);
   return complaint;
+}
+
+void Scaler::conclude(TensorList &grads, gsc_stream stream) {
+  grads.context()->backend().record({.kind = RecordJob::Kind::kConclude,
+                                     .list = grads.record(),
+                                     .rule = grads.iteration.rule(),
+                                     .scaler = enabled() ? record_on(grads) : nullptr},
+                                    stream);
 }
 
 void Scaler::forget_check(TensorList &grads) {
@@ -211,7 +226,7 @@ void Scaler::complete(TensorList &grads, CallStream &call) {
   Iteration &it = grads.iteration;
   if (it.stage() == Stage::kReady) check_whole(grads, false, call);
   if (!it.is_concluded()) {
-    call.backend.record({.kind = RecordJob::Kind::kConclude, .list = grads.record(), .rule = it.rule()}, call.stream());
+    conclude(grads, call.stream());
   }
   it.conclude();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists of other streams and devices under one scaler. Events order their work and the scaler's; the host does not
-// wait. A list of another device fetches a copy of the scaler's state when it enters an iteration, and update copies
+// wait. A list of another device fetches a copy of the scaler's record when it enters an iteration, and update copies
 // its record to the scaler's device. Nothing is allocated after a list's first iteration.
 #include <algorithm>
 
@@ -29,7 +29,7 @@ void Scaler::send_state(TensorList &grads, CallStream &call) {
   if (other.home.get() != context_.get()) {
     OtherContext made;
     made.home = context_;
-    made.state = DeviceMemory(there, sizeof(PolicyState));
+    made.scaler_copy = DeviceMemory(there, sizeof(ScalerRecord));
     made.record_copy = DeviceMemory(context_->backend(), sizeof(ListRecord));
     made.read = StreamOrder(*context_);
     other.read.precede(call);  // of the scaler that had the list before
@@ -37,7 +37,7 @@ void Scaler::send_state(TensorList &grads, CallStream &call) {
     other = std::move(made);
   }
   order_.precede(call);
-  there.copy_from(other.state.as<PolicyState>(), context_->backend(), &record()->state, sizeof(PolicyState),
+  there.copy_from(other.scaler_copy.as<ScalerRecord>(), context_->backend(), record(), sizeof(ScalerRecord),
                   call.stream());
   call.mark();
   other.scaler = id_;  // the copy is of this scaler
@@ -49,8 +49,8 @@ void Scaler::leave(TensorList &grads, CallStream &call) {
   grads.iteration.set_lost(false);
 }
 
-const PolicyState *Scaler::state_on(const TensorList &grads) const {
-  return is_of_other_context(grads) ? grads.other_context.state.as<PolicyState>() : &record()->state;
+ScalerRecord *Scaler::record_on(const TensorList &grads) const {
+  return is_of_other_context(grads) ? grads.other_context.scaler_copy.as<ScalerRecord>() : record();
 }
 
 const ListRecord *Scaler::record_here(const TensorList &grads, CallStream &call) const {

@@ -97,6 +97,14 @@ gsc_scaler_options preset_scaler_options(int32_t preset) {
       o.hysteresis = 2;
       o.flags = GSC_SCALER_NO_FINITE_GUARD | GSC_SCALER_FP32_PRODUCTS;
       return o;
+    case GSC_PRESET_CHECK:  // deepspeed bf16 with check_grad_overflow, megatron with a constant scale of 1
+      o.init_scale = 1.0F;
+      o.flags = GSC_SCALER_STATIC_SCALE;
+      return o;
+    case GSC_PRESET_STATIC_SCALE:  // tiny-cuda-nn common.h default_loss_scale
+      o.init_scale = 128.0F;
+      o.flags = GSC_SCALER_STATIC_SCALE;
+      return o;
     default:
       refuse_value("preset", preset, "one of GSC_PRESET_*");
   }
@@ -176,6 +184,13 @@ Policy make_policy(const gsc_scaler_options &o) {
   p.floor_action = o.floor_action;
   p.floor_patience = o.floor_patience;
   p.flags = o.flags;
+  p.spikes.norm = o.skip_norm;
+  p.spikes.factor = o.spike_factor;
+  p.spikes.deviations = o.spike_deviations;
+  p.spikes.window = o.spike_window;
+  p.spikes.warmup = o.spike_warmup;
+  p.spikes.patience = o.spike_patience;
+  p.spikes.action = o.spike_action;
   return p;
 }
 

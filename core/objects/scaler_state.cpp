@@ -14,7 +14,8 @@ namespace gsc {
 
 static_assert(sizeof(HistoryEntry) == sizeof(gsc_history_entry) &&
               offsetof(HistoryEntry, nonfinite_count) == offsetof(gsc_history_entry, nonfinite_count) &&
-              offsetof(HistoryEntry, overflow) == offsetof(gsc_history_entry, overflow));
+              offsetof(HistoryEntry, overflow) == offsetof(gsc_history_entry, overflow) &&
+              offsetof(HistoryEntry, spike) == offsetof(gsc_history_entry, spike));
 
 ScalerRecord Scaler::read_record(CallStream &call) const {
   order_.precede(call);
@@ -39,17 +40,25 @@ float Scaler::get_scale(gsc_stream stream) const {
   order_.precede(call);
   PolicyState state;
   call.backend.read_sync(&state, &record()->state, sizeof state, call.stream());
+  scale_use_.told();
   if (!call.backend.host_visible()) log_underflow(state, Cause::kUpdate);
   return state.scale;
 }
 
-void Scaler::log_floor(const gsc_report &report) const {
-  if ((report.flags & GSC_REPORT_AT_FLOOR) == 0 || report.consecutive_skips < 1) return;
-  context_->log(
-      GSC_LOG_WARNING,
-      "loss scale %s cannot be lowered any further: %d updates in a row were skipped; the inf or NaN does not "
-      "come from the scale",
-      Decimal(report.scale).c_str(), report.consecutive_skips);
+void Scaler::log_report(const gsc_report &report) const {
+  if (report.consecutive_skips < 1) return;
+  if ((report.flags & GSC_REPORT_AT_FLOOR) != 0) {
+    context_->log(
+        GSC_LOG_WARNING,
+        "loss scale %s cannot be lowered any further: %d updates in a row were skipped; the inf or NaN does not "
+        "come from the scale",
+        Decimal(report.scale).c_str(), report.consecutive_skips);
+  }
+  if ((report.flags & GSC_REPORT_SPIKES_PERSIST) != 0) {
+    context_->log(GSC_LOG_WARNING,
+                  "the gradient norm %s is above its limit, which is %s: %d updates in a row were skipped",
+                  Decimal(report.grad_norm).c_str(), Decimal(report.norm_limit).c_str(), report.consecutive_skips);
+  }
 }
 
 void Scaler::log_underflow(const PolicyState &state, Cause cause, const Offender &offender) const {
@@ -78,19 +87,21 @@ Scaler::Offender Scaler::first_offender() const {
   return offender;
 }
 
-bool Scaler::get_report_sync(const TensorList *grads, gsc_report &out, gsc_stream stream) {
+gsc_status Scaler::get_report_sync(const TensorList *grads, gsc_report &out, gsc_stream stream) {
   require_checked(grads);
   CallStream call(*context_, stream);
   const ScalerRecord scaler = read_record(call);
   ListRecord list;
   if (grads != nullptr) call.backend.read_sync(&list, record_here(*grads, call), sizeof list, call.stream());
   pack_report(scaler, grads != nullptr ? &list : nullptr, out);
-  const bool is_error = options_.floor_action == GSC_FLOOR_ERROR && (out.flags & GSC_REPORT_AT_FLOOR) != 0;
+  const bool is_at_floor = options_.floor_action == GSC_FLOOR_ERROR && (out.flags & GSC_REPORT_AT_FLOOR) != 0;
+  const bool has_spikes = (out.flags & GSC_REPORT_SPIKES_PERSIST) != 0;
   if (!context_->backend().host_visible()) {  // last: the callbacks may use and destroy objects
     log_underflow(scaler.state, Cause::kUpdate);
-    log_floor(out);
+    log_report(out);
   }
-  return is_error;
+  if (is_at_floor) return GSC_ERROR_SCALE_FLOOR;
+  return has_spikes ? GSC_ERROR_SPIKES : GSC_OK;
 }
 
 void Scaler::read_report_async(const TensorList *grads, gsc_report *out, uint32_t out_size, gsc_stream stream) {
@@ -143,15 +154,21 @@ gsc_device_state Scaler::device_state(const TensorList *grads) const {
       fail(GSC_ERROR_BAD_STATE, "grads", "is of another device and was not used with this scaler last");
     }
   }
-  const PolicyState *state = grads != nullptr ? state_on(*grads) : &record()->state;
+  scale_use_.gave_address();
+  const PolicyState *state = grads != nullptr ? &record_on(*grads)->state : &record()->state;
   gsc_device_state out{};
   out.struct_size = sizeof out;
   out.scale = &state->scale;
   out.inv_scale = &state->inv_scale;
   out.growth_tracker = &state->growth_tracker;
   out.hysteresis_tracker = &state->hysteresis_left;
-  out.found_inf = grads != nullptr ? &grads->record()->found_inf : nullptr;
-  out.grad_norm = grads != nullptr ? &grads->record()->grad_norm : nullptr;
+  if (grads != nullptr) {
+    const ListRecord *list = grads->record();
+    out.found_inf = &list->found_inf;
+    out.grad_norm = &list->grad_norm;
+    out.norm_limit = &list->norm_limit;
+    out.spike = &list->spike;
+  }
   return out;
 }
 
@@ -174,6 +191,7 @@ gsc_scaler_state Scaler::get_state(gsc_stream stream) const {
   s.skips_at_floor = r.state.skips_at_floor;
   s.updates = r.state.updates;
   s.skipped = r.state.skipped;
+  s.spikes = r.state.spikes;
   if (!context_->backend().host_visible()) log_underflow(r.state, Cause::kUpdate);
   return s;
 }
@@ -202,7 +220,8 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
                   {"consecutive_skips", state.consecutive_skips},
                   {"skips_at_floor", state.skips_at_floor},
                   {"updates", state.updates},
-                  {"skipped", state.skipped}};
+                  {"skipped", state.skipped},
+                  {"spikes", state.spikes}};
   for (const auto &counter : counters) {
     if (counter.value < 0) {
       refuse_value(kState.field(counter.name), counter.value, ">= 0");
@@ -211,6 +230,10 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
   if (state.skipped > state.updates) {
     refuse(kState.field("skipped"), "is %lld, more than state.updates, which is %lld",
            static_cast<long long>(state.skipped), static_cast<long long>(state.updates));
+  }
+  if (state.spikes > state.skipped) {
+    refuse(kState.field("spikes"), "is %lld, more than state.skipped, which is %lld",
+           static_cast<long long>(state.spikes), static_cast<long long>(state.skipped));
   }
   if (state.hysteresis_tracker > options_.hysteresis) {
     refuse(kState.field("hysteresis_tracker"),
@@ -229,10 +252,12 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
   r.state.consecutive_skips = state.consecutive_skips;
   r.state.updates = state.updates;
   r.state.skipped = state.skipped;
+  r.state.spikes = state.spikes;
   r.state.skips_at_floor = state.skips_at_floor;
   r.history_begin = state.updates;
   context_->backend().write(record(), &r, sizeof r, call.stream());
   options_ = options;
+  scale_use_.told();
   reset_lists();
   call.mark();
   log_underflow(r.state, Cause::kCaller);

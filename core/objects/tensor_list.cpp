@@ -164,6 +164,18 @@ const char *TensorList::name(int64_t index) const {
   return names_.empty() ? "" : names_[index].c_str();
 }
 
+NormAverage TensorList::read_norms(gsc_stream stream) const {
+  NormAverage norms;
+  context_->backend().read_sync(&norms, &record()->after, sizeof norms, stream);
+  return norms;
+}
+
+void TensorList::write_norms(const NormAverage &norms, gsc_stream stream) {
+  constexpr int64_t kNever = -1;  // the next check takes them over
+  context_->backend().write_sync(&record()->after, &norms, sizeof norms, stream);
+  context_->backend().write_sync(&record()->judged_at, &kNever, sizeof kNever, stream);
+}
+
 gsc_tensor TensorList::at(int64_t index) const {
   require_index(index);
   const Tensor &t = plan_.bound(index);

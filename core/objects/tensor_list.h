@@ -53,6 +53,9 @@ class TensorList final : public Object {
   /// Throws if a tensor has a dtype that only optimizer state may have.
   void require_elements(const Argument &what) const;
   ListRecord *record() const { return record_.as<ListRecord>(); }
+  /// What the norms of the list have been. Waits for the stream; the write waits for the work on it.
+  NormAverage read_norms(gsc_stream stream) const;
+  void write_norms(const NormAverage &norms, gsc_stream stream);
 
   void set_pointers(void *const *data, int64_t count, gsc_stream stream);
   /// `present` has a byte per tensor, NULL: all; `data` may be NULL.

@@ -34,24 +34,32 @@
   X(state_format, Range::closed(0.0, 2.0, "GSC_STATE_FULL, GSC_STATE_BITS16 or GSC_STATE_BITS8")) \
   X(master_format, Range::closed(0.0, 3.0, "GSC_MASTER_NONE, GSC_MASTER_SPLIT16, GSC_MASTER_SPLIT8 or GSC_MASTER_STOCHASTIC"))
 
-#define GSC_SCALER_RANGES(X)                                               \
-  X(init_scale, Range::above(0.0, "finite and > 0"))                       \
-  X(min_scale, Range::above(0.0, "0 (none), or finite and > 0").or_zero()) \
-  X(max_scale, Range::above(0.0, "0 (none), or finite and > 0").or_zero()) \
-  X(growth_interval, Range::at_least(1.0, ">= 1"))                         \
-  X(growth_factor, Range::above(1.0, "finite and > 1"))                    \
-  X(backoff_factor, Range::open(0.0, 1.0, "in (0, 1)"))                    \
-  X(hysteresis, Range::at_least(1.0, ">= 1"))                              \
-  X(overflow_tolerance, Range::closed(0.0, 1.0, "in [0, 1]"))              \
-  X(recovery_threshold, Range::at_least(0.0, "finite and >= 0"))           \
-  X(floor_patience, Range::at_least(1.0, ">= 1"))                          \
-  X(history_capacity, Range::closed(0.0, 0x1p20, "in 0..2^20"))
+#define GSC_SCALER_RANGES(X)                                                      \
+  X(init_scale, Range::above(0.0, "finite and > 0"))                              \
+  X(min_scale, Range::above(0.0, "0 (none), or finite and > 0").or_zero())        \
+  X(max_scale, Range::above(0.0, "0 (none), or finite and > 0").or_zero())        \
+  X(growth_interval, Range::at_least(1.0, ">= 1"))                                \
+  X(growth_factor, Range::above(1.0, "finite and > 1"))                           \
+  X(backoff_factor, Range::open(0.0, 1.0, "in (0, 1)"))                           \
+  X(hysteresis, Range::at_least(1.0, ">= 1"))                                     \
+  X(overflow_tolerance, Range::closed(0.0, 1.0, "in [0, 1]"))                     \
+  X(recovery_threshold, Range::at_least(0.0, "finite and >= 0"))                  \
+  X(floor_patience, Range::at_least(1.0, ">= 1"))                                 \
+  X(history_capacity, Range::closed(0.0, 0x1p20, "in 0..2^20"))                   \
+  X(skip_norm, Range::above(0.0, "0 (none), or finite and > 0").or_zero())        \
+  X(spike_factor, Range::at_least(1.0, "0 (none), or finite and >= 1").or_zero()) \
+  X(spike_deviations, Range::at_least(0.0, "finite and >= 0"))                    \
+  X(spike_window, Range::closed(1.0, 0x1p20, "in 1..2^20"))                       \
+  X(spike_warmup, Range::at_least(0.0, ">= 0"))                                   \
+  X(spike_patience, Range::at_least(0.0, ">= 0"))
 
 #define GSC_SCALER_WORDS(X)                                                                                                 \
   X(enabled, Range::closed(0.0, 1.0, "0 or 1"))                                                                             \
   X(hysteresis_refill, Range::closed(0.0, 2.0, "GSC_REFILL_ON_GROWTH, GSC_REFILL_ON_CLEAN_STEP or GSC_REFILL_CONSECUTIVE")) \
   X(growth_timing, Range::closed(0.0, 2.0, "GSC_GROWTH_AT_INTERVAL, GSC_GROWTH_ONE_LATER or GSC_GROWTH_FIRST_ONE_LATER"))   \
-  X(floor_action, Range::closed(0.0, 2.0, "GSC_FLOOR_CLAMP, GSC_FLOOR_REPORT or GSC_FLOOR_ERROR"))
+  X(floor_action, Range::closed(0.0, 2.0, "GSC_FLOOR_CLAMP, GSC_FLOOR_REPORT or GSC_FLOOR_ERROR"))                          \
+  X(spike_action, Range::closed(0.0, 1.0, "GSC_SPIKE_STEP or GSC_SPIKE_ERROR"))
 
-#define GSC_SCALER_FLAGS \
-  (GSC_SCALER_GROW_ON_EQUAL | GSC_SCALER_NO_FINITE_GUARD | GSC_SCALER_FLOOR_EXCLUSIVE | GSC_SCALER_FP32_PRODUCTS)
+#define GSC_SCALER_FLAGS                                                                                           \
+  (GSC_SCALER_GROW_ON_EQUAL | GSC_SCALER_NO_FINITE_GUARD | GSC_SCALER_FLOOR_EXCLUSIVE | GSC_SCALER_FP32_PRODUCTS | \
+   GSC_SCALER_STATIC_SCALE)

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "core/rules/hd.h"
+#include "core/rules/spikes.h"
 #include "gradscaler/gradscaler.h"
 
 namespace gsc {
@@ -27,6 +27,7 @@ struct Policy {
   int32_t floor_patience;
   uint32_t flags;
   int32_t reserved;
+  SpikeRule spikes;  ///< for checks: the scale does not go by it
 };
 
 /// State, in device memory.
@@ -41,6 +42,14 @@ struct PolicyState {
   int32_t skips_at_floor;  ///< consecutive overflows that could not lower the scale
   int64_t updates;
   int64_t skipped;
+  int64_t spikes;  ///< of these, for a norm that was too large
+};
+
+/// What the lists of an update come to.
+enum class Verdict : int32_t {
+  kClean,
+  kOverflow,  ///< some list had a non-finite gradient
+  kSpike,     ///< none had, and the norm of some list was too large
 };
 
 namespace policy {
@@ -85,8 +94,9 @@ GSC_HD void on_overflow(const Policy &p, PolicyState &s) {
                              p.overflow_tolerance;
   if (s.hysteresis_left > 0 || tolerated) return;
 
-  float lowered = multiply_scale(p, s.scale, p.backoff_factor);
-  bool at_floor = lowered == s.scale;  // inf, or a few subnormals
+  const bool is_static = (p.flags & GSC_SCALER_STATIC_SCALE) != 0;
+  float lowered = is_static ? s.scale : multiply_scale(p, s.scale, p.backoff_factor);
+  bool at_floor = lowered == s.scale;  // also inf, or a few subnormals
   if (p.min_scale > 0.0F) {
     const bool exclusive = (p.flags & GSC_SCALER_FLOOR_EXCLUSIVE) != 0;
     at_floor = at_floor || (exclusive ? lowered : s.scale) <= p.min_scale;
@@ -115,8 +125,9 @@ GSC_HD void on_clean_step(const Policy &p, PolicyState &s) {
   // AT_INTERVAL tests the tracker with this step counted, the others without it.
   const int32_t interval = active_interval(p, s.scale);
   const int32_t tested = p.growth_timing == GSC_GROWTH_AT_INTERVAL ? one_more(s.growth_tracker) : s.growth_tracker;
-  const bool grow = (p.flags & GSC_SCALER_GROW_ON_EQUAL) != 0 ? tested == interval : tested >= interval;
-  if (!grow) {
+  const bool is_static = (p.flags & GSC_SCALER_STATIC_SCALE) != 0;
+  const bool is_due = (p.flags & GSC_SCALER_GROW_ON_EQUAL) != 0 ? tested == interval : tested >= interval;
+  if (is_static || !is_due) {
     s.growth_tracker = one_more(s.growth_tracker);
     return;
   }
@@ -129,14 +140,24 @@ GSC_HD void on_clean_step(const Policy &p, PolicyState &s) {
   s.updates_since_rescale = 0;  // fairseq resets the count of updates, not that of overflows
 }
 
-/// One update. `overflow`: some list checked since the last update had a non-finite gradient.
-GSC_HD void policy_update(const Policy &p, PolicyState &s, bool overflow) {
+/// A step that was skipped for its norm: the scale and its trackers stay.
+GSC_HD void on_spike(PolicyState &s) {
+  s.skipped = one_more(s.skipped);
+  s.consecutive_skips = one_more(s.consecutive_skips);
+  s.spikes = one_more(s.spikes);
+}
+
+/// One update, by the lists checked since the last one.
+GSC_HD void policy_update(const Policy &p, PolicyState &s, Verdict verdict) {
   s.updates = one_more(s.updates);
   s.updates_since_rescale = one_more(s.updates_since_rescale);
-  if (overflow) {
-    on_overflow(p, s);
-  } else {
-    on_clean_step(p, s);
+  switch (verdict) {
+    case Verdict::kClean:
+      return on_clean_step(p, s);
+    case Verdict::kOverflow:
+      return on_overflow(p, s);
+    case Verdict::kSpike:
+      return on_spike(s);
   }
 }
 
@@ -145,7 +166,7 @@ GSC_HD void update_scale(const Policy &p, float &scale, int32_t &growth_tracker,
   PolicyState state{};
   state.scale = scale;
   state.growth_tracker = growth_tracker;
-  policy_update(p, state, overflow);
+  policy_update(p, state, overflow ? Verdict::kOverflow : Verdict::kClean);
   scale = state.scale;
   growth_tracker = state.growth_tracker;
 }

@@ -30,8 +30,14 @@ struct ListRecord {
   int64_t nan_count;
   int64_t first_tensor;
   int64_t first_element;
-  float found_inf;  ///< reduce[0] as a float: 0 if all are finite
-  float clip;       ///< factor that the rule asks for, 1 if none
+  float found_inf;      ///< reduce[0] as a float: 0 if all are finite. 1 if the norm is a spike
+  float clip;           ///< factor that the rule asks for, 1 if none
+  double norm_limit;    ///< above which the norm is a spike
+  int64_t judged_at;    ///< the scaler's updates when the norm was judged
+  NormAverage average;  ///< by which it was judged
+  NormAverage after;    ///< the average from the next update on
+  int32_t spike;        ///< 1: the step is skipped for its norm alone
+  int32_t reserved;
   // Counted while chunks are checked, in any order:
   int64_t seen_inf;
   int64_t seen_nan;
@@ -47,23 +53,6 @@ GSC_HD bool are_joined_sums(const double (&reduce)[2]) {
   return is_count && !(reduce[1] < 0.0) && !(is_nan && reduce[0] == 0.0);
 }
 
-/// Computes the fields that a step reads from the joined sums. 1e-6 is from PyTorch's clip_grad_norm_. Impossible sums
-/// count as an overflow.
-GSC_HD void conclude_check(ListRecord &r, const ClipRule &rule) {
-  if (!are_joined_sums(r.reduce)) {
-    r.reduce[0] = kMostCounted;
-    r.reduce[1] = __builtin_inf();
-  }
-  r.grad_norm = square_root(r.reduce[1]);
-  r.found_inf = static_cast<float>(r.reduce[0]);
-  r.clip = 1.0F;
-  const double norm = rule.by_amax ? r.grad_amax : r.grad_norm;
-  if (rule.max_norm >= 0.0 && r.found_inf == 0.0F) {
-    const double factor = rule.max_norm / (norm + 1e-6);
-    if (factor < 1.0) r.clip = static_cast<float>(factor);
-  }
-}
-
 /// One entry of the history ring; gsc_history_entry has the same layout.
 struct HistoryEntry {
   int64_t update;
@@ -71,6 +60,9 @@ struct HistoryEntry {
   int64_t nonfinite_count;
   float scale;
   int32_t overflow;
+  double norm_limit;
+  int32_t spike;
+  int32_t reserved;
 };
 
 /// All lists of one update together.
@@ -82,9 +74,16 @@ struct UpdateSummary {
   int64_t nan_count;
   int64_t first_tensor;
   int64_t first_element;
+  double norm_limit;    ///< of the first list with a spike, else the lowest
+  double norm_average;  ///< of the same list
+  int32_t spikes;       ///< lists with one
+  int32_t spike_run;    ///< the most of them in a row in one list
 };
 
-GSC_HD UpdateSummary empty_summary() { return {0.0, 0.0, 0.0, 0, 0, -1, -1}; }
+GSC_HD UpdateSummary empty_summary() { return {0.0, 0.0, 0.0, 0, 0, -1, -1, __builtin_inf(), 0.0, 0, 0}; }
+
+/// The norms of a list up to now: their geometric mean, 0 if there are none.
+GSC_HD double average_norm(const ListRecord &r) { return r.after.count > 0 ? binary_power(r.after.mean) : 0.0; }
 
 GSC_HD void add_to_summary(UpdateSummary &s, const ListRecord &r) {
   s.sum_sq += r.reduce[1];
@@ -96,6 +95,13 @@ GSC_HD void add_to_summary(UpdateSummary &s, const ListRecord &r) {
     s.first_tensor = r.first_tensor;
     s.first_element = r.first_element;
   }
+  const bool is_lower = r.norm_limit < s.norm_limit || s.norm_average == 0.0;
+  if (s.spikes == 0 && (r.spike != 0 || is_lower)) {
+    s.norm_limit = r.norm_limit;
+    s.norm_average = average_norm(r);
+  }
+  s.spikes += r.spike;
+  if (r.spike != 0 && r.after.run > s.spike_run) s.spike_run = r.after.run;
 }
 
 struct ScalerRecord {
@@ -114,14 +120,56 @@ GSC_HD void replace_policy(ScalerRecord &r, const Policy &policy) {
   if (r.state.hysteresis_left > policy.hysteresis) r.state.hysteresis_left = policy.hysteresis;
 }
 
+/// Judges the norm of a list whose gradients are finite. May be called again for the same check. The judgement before
+/// counts once the scaler has been updated; if it has not, that check was discarded.
+GSC_HD void judge_norm(ListRecord &r, const ScalerRecord &scaler) {
+  if (r.judged_at != scaler.state.updates) {
+    r.average = r.after;
+    r.judged_at = scaler.state.updates;
+  }
+  r.after = r.average;
+  r.norm_limit = norm_limit(scaler.policy.spikes, r.average);
+  if (!skips_spikes(scaler.policy.spikes) || r.found_inf != 0.0F) return;
+  if (!is_spike(scaler.policy.spikes, r.grad_norm, r.after)) return;
+  r.spike = 1;
+  r.found_inf = 1.0F;
+}
+
+/// Computes the fields that a step reads from the joined sums. 1e-6 is from PyTorch's clip_grad_norm_. Impossible sums
+/// count as an overflow. `scaler` NULL: no norm is too large.
+GSC_HD void conclude_check(ListRecord &r, const ClipRule &rule, const ScalerRecord *scaler) {
+  if (!are_joined_sums(r.reduce)) {
+    r.reduce[0] = kMostCounted;
+    r.reduce[1] = __builtin_inf();
+  }
+  r.grad_norm = square_root(r.reduce[1]);
+  r.found_inf = static_cast<float>(r.reduce[0]);
+  r.clip = 1.0F;
+  r.spike = 0;
+  r.norm_limit = __builtin_inf();
+  if (scaler != nullptr) judge_norm(r, *scaler);
+  const double norm = rule.by_amax ? r.grad_amax : r.grad_norm;
+  if (rule.max_norm >= 0.0 && r.found_inf == 0.0F) {
+    const double factor = rule.max_norm / (norm + 1e-6);
+    if (factor < 1.0) r.clip = static_cast<float>(factor);
+  }
+}
+
 GSC_HD void conclude_update(ScalerRecord &r, const UpdateSummary &summary) {
   const bool overflow = summary.nonfinite != 0.0;
+  const bool spike = !overflow && summary.spikes > 0;
   const int64_t number = r.state.updates;
-  policy_update(r.policy, r.state, overflow);
+  policy_update(r.policy, r.state, overflow ? Verdict::kOverflow : (spike ? Verdict::kSpike : Verdict::kClean));
   r.last = summary;
   if (r.history_capacity > 0) {
-    r.history[number % r.history_capacity] = {number, square_root(summary.sum_sq),
-                                              static_cast<int64_t>(summary.nonfinite), r.state.scale, overflow ? 1 : 0};
+    r.history[number % r.history_capacity] = {number,
+                                              square_root(summary.sum_sq),
+                                              static_cast<int64_t>(summary.nonfinite),
+                                              r.state.scale,
+                                              overflow ? 1 : 0,
+                                              summary.norm_limit,
+                                              spike ? 1 : 0,
+                                              0};
   }
 }
 

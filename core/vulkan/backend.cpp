@@ -238,6 +238,7 @@ void VulkanBackend::check(const CheckJob &job, gsc_stream stream) {
     a.record = job.record;
     a.fp64_limit = plan.fp64_limit();
     a.rule = job.rule;
+    a.scaler = job.scaler;
     a.finish = job.finish;
     a.conclude = job.conclude;
   }

@@ -120,8 +120,9 @@ struct CheckArgs {
   ListRecord *record;    ///< needed with `finish`
   float *found_inf;      ///< NULL, or becomes 1 if something is not finite
   ClipRule rule;
-  double fp64_limit;  ///< see core/rules/check.h
-  bool finish;        ///< the results of all chunks are there, or in this dispatch: write the totals to the record
+  const ScalerRecord *scaler;  ///< NULL: no norm is too large
+  double fp64_limit;           ///< see core/rules/check.h
+  bool finish;  ///< the results of all chunks are there, or in this dispatch: write the totals to the record
   bool conclude;
   bool amax_keeps_nonfinite;  ///< for kNorm: the amax of a chunk with inf or NaN is inf or NaN
 };

@@ -169,7 +169,7 @@ GSC_HD void finish_list(const CheckArgs &a, double sum_sq, double amax, int64_t 
     totals.first_element = (chunk << a.plan.chunk_shift) + first;
   }
   finish_check(*a.record, totals, scale_or_one(a.inv_scale));
-  if (a.conclude) conclude_check(*a.record, a.rule);
+  if (a.conclude) conclude_check(*a.record, a.rule, a.scaler);
 }
 
 /// A NaN in b fails b <= a and is taken; a NaN in a is kept.

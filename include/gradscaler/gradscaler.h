@@ -158,7 +158,9 @@ enum {
   /** One of your callbacks returned an error, broke its contract or threw. */
   GSC_ERROR_CALLBACK = 8,
   /** A bug in this library. Please report it. */
-  GSC_ERROR_INTERNAL = 9
+  GSC_ERROR_INTERNAL = 9,
+  /** Gradient norms stay above their limit (only with GSC_SPIKE_ERROR). */
+  GSC_ERROR_SPIKES = 10
 };
 
 /**
@@ -693,7 +695,8 @@ GSC_API gsc_status gsc_scaler_scale(gsc_scaler *scaler, const gsc_tensor *src, c
                                     gsc_stream stream);
 /**
  * The fused step. Checks the optimizer's gradients unless they have been checked. If all are finite, unscales, clips
- * and applies them in one pass. Otherwise parameters and state keep their bits, and the step counts as skipped.
+ * and applies them in one pass. Otherwise, or if their norm is a spike (section 8), parameters and state keep their bits,
+ * and the step counts as skipped.
  * Any stage -> STEPPED.
  *
  * Errors: BAD_STATE if stepped since the last update; BAD_STATE if the optimizer converts fp64 gradients to fp32 and
@@ -701,8 +704,9 @@ GSC_API gsc_status gsc_scaler_scale(gsc_scaler *scaler, const gsc_tensor *src, c
  */
 GSC_API gsc_status gsc_scaler_step(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream);
 /**
- * Ends the iteration. Backs the scale off if a list checked since the last update had an inf or NaN. Otherwise counts a
- * clean step and, after growth_interval of them, grows the scale. Adds an entry to the history. All lists -> READY.
+ * Ends the iteration. Backs the scale off if a list checked since the last update had an inf or NaN. If none had, but
+ * the norm of one was a spike, the scale and its trackers stay. Otherwise counts a clean step and, after growth_interval
+ * of them, grows the scale. Adds an entry to the history. All lists -> READY.
  * Disabled scaler: returns all lists to READY and does nothing else.
  *
  * Errors: BAD_STATE if no list was checked, unscaled or stepped since the last update, or if check_range has checked
@@ -733,7 +737,11 @@ enum {
    * skipped, until gsc_scaler_set_scale. A warning is logged once: at the update on the CPU, by the next call that reads
    * the scale, a report, the history or the state on a GPU. A min_scale prevents it.
    */
-  GSC_REPORT_SCALE_UNDERFLOW = 4
+  GSC_REPORT_SCALE_UNDERFLOW = 4,
+  /** All gradients are finite and the norm is above norm_limit: the step was, or will be, skipped. */
+  GSC_REPORT_SPIKE = 8,
+  /** As many steps in a row as spike_patience were skipped for their norm (needs GSC_SPIKE_ERROR). */
+  GSC_REPORT_SPIKES_PERSIST = 16
 };
 
 /** The state of a scaler, and the result of the last check of its gradients. */
@@ -751,7 +759,7 @@ typedef struct gsc_report {
   int32_t consecutive_skips;
   /** Updates so far, including those of a restored state. */
   int64_t updates;
-  /** How many of these found an overflow. */
+  /** How many of these found an overflow or a spike. */
   int64_t skipped;
   /**
    * L2 norm of the unscaled gradients before clipping; inf or NaN if they overflowed. With a reducer, over all ranks.
@@ -769,20 +777,31 @@ typedef struct gsc_report {
   int64_t first_tensor;
   /** Index in that tensor of its first non-finite gradient; -1 if none. */
   int64_t first_element;
+  /** How many of the skipped updates found a spike and no overflow. */
+  int64_t spikes;
+  /**
+   * The norm above which the step is skipped; inf if there is no limit, or none yet. Of an update: that of the first list
+   * with a spike, else the lowest.
+   */
+  double norm_limit;
+  /** Geometric mean of the norms of the same list, as spike_factor has it; 0 if there are none. */
+  double norm_average;
 } gsc_report;
 
 /**
  * Waits for the stream and copies a report to host memory. The fields before grad_norm are the scaler's state now. The
  * others describe the last check of `grads`, until its next check. With grads NULL they describe all lists of the last
  * update together; first_tensor and first_element are then those of the first list that overflowed.
- * Errors: SCALE_FLOOR (report filled in) under GSC_FLOOR_ERROR; BAD_STATE if this scaler never checked grads.
+ * Errors: SCALE_FLOOR under GSC_FLOOR_ERROR and SPIKES under GSC_SPIKE_ERROR, both with the report filled in; BAD_STATE
+ * if this scaler never checked grads.
  * @nullable{grads}
  */
 GSC_API gsc_status gsc_scaler_get_report_sync(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_report *out_report,
                                               gsc_stream stream);
 /**
  * The same without waiting: enqueues a copy into `out_report`, which is valid once the stream has passed this point.
- * `out_report` is pinned host memory; on the CPU, any memory. Never returns SCALE_FLOOR.
+ * `out_report` is pinned host memory; on the CPU, any memory. Never returns SCALE_FLOOR or
+ * SPIKES.
  * @nullable{grads} @device{out_report}
  */
 GSC_API gsc_status gsc_scaler_read_report_async(gsc_scaler *scaler, const gsc_tensor_list *grads,
@@ -800,6 +819,11 @@ typedef struct gsc_history_entry {
   float scale;
   /** Whether that update found an overflow. @bool */
   int32_t overflow;
+  /** As in gsc_report. */
+  double norm_limit;
+  /** Whether that update found no overflow, but a norm above its limit. @bool */
+  int32_t spike;
+  int32_t reserved;
 } gsc_history_entry;
 
 /**
@@ -827,10 +851,17 @@ typedef struct gsc_device_state {
   const int32_t *growth_tracker;
   /** Overflows left before the scale backs off. */
   const int32_t *hysteresis_tracker;
-  /** Number of non-finite gradients of the given list, as a float. NULL if no list was given. */
+  /**
+   * Not 0 if the step is skipped: the number of non-finite gradients of the given list as a float, or 1 for a spike. NULL
+   * if no list was given.
+   */
   const float *found_inf;
   /** L2 norm of the unscaled gradients of the given list. NULL if no list was given. */
   const double *grad_norm;
+  /** The norm above which the step is skipped; inf if there is no limit. NULL if no list was given. */
+  const double *norm_limit;
+  /** 1 if the step is skipped for its norm alone, else 0. NULL if no list was given. */
+  const int32_t *spike;
 } gsc_device_state;
 
 /**
@@ -867,6 +898,9 @@ GSC_API gsc_status gsc_optimizer_get_unchanged_sync(const gsc_optimizer *optimiz
  *     READY -> (CHECKED or UNSCALED) -> STEPPED        and update returns it to READY.
  * CHECKED gradients are still multiplied by the scale; UNSCALED ones are not.
  * A list is in one scaler's iteration at a time. Until that scaler's update, calls with another fail with BAD_STATE.
+ * Step all optimizers of a backward pass before update, which may change the scale. If gsc_scaler_scale was called in the
+ * iteration before, and since the update neither it nor gsc_scaler_get_scale_sync, the gradients are of the old scale:
+ * calls with a list then fail with BAD_STATE. It cannot be known of a scale that was read on the device or in a graph.
  *
  * To clip, call clip_grad_norm and then step, which checks, unscales and clips in its own passes. To read the unscaled
  * gradients, call unscale, run your code, then call step. With your own optimizer call should_step instead of step.
@@ -1086,8 +1120,10 @@ typedef struct gsc_scaler_state {
   int32_t skips_at_floor;
   /** Updates so far. */
   int64_t updates;
-  /** How many of these found an overflow. */
+  /** How many of these found an overflow or a spike. */
   int64_t skipped;
+  /** How many of these found a spike and no overflow. */
+  int64_t spikes;
 } gsc_scaler_state;
 
 /** The value of gsc_scaler_state.format. */
@@ -1189,6 +1225,20 @@ enum {
   GSC_FLOOR_ERROR = 2
 };
 
+/**
+ * What happens when spike_patience steps of a list were skipped in a row because their norm was above its limit.
+ * @type{SpikeAction GSC_SPIKE_}
+ */
+enum {
+  /** The next step is taken, and the average moves to the norms in that row: the gradients have changed for good. */
+  GSC_SPIKE_STEP = 0,
+  /**
+   * Steps are skipped on. The report has GSC_REPORT_SPIKES_PERSIST, a warning is logged, and gsc_scaler_get_report_sync
+   * fills in the report and returns GSC_ERROR_SPIKES.
+   */
+  GSC_SPIKE_ERROR = 1
+};
+
 /** Bits of gsc_scaler_options.flags. @flags_of{gsc_scaler_options GSC_SCALER_} */
 enum {
   /** Grow only when the tracker equals the interval: PyTorch's exact rule. Default: also when it exceeds the interval.
@@ -1200,7 +1250,9 @@ enum {
   GSC_SCALER_FLOOR_EXCLUSIVE = 4,
   /** Round the factors to fp32 and multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, jmp, Keras 3). Default:
    *  multiply in fp64 and round the product (PyTorch). They differ only for factors that are not powers of two. @jax */
-  GSC_SCALER_FP32_PRODUCTS = 8
+  GSC_SCALER_FP32_PRODUCTS = 8,
+  /** The scale stays what it is set to. An overflow skips the step, and counts as one at the floor. @jax */
+  GSC_SCALER_STATIC_SCALE = 16
 };
 
 /** The policy of a scaler. Start from GSC_SCALER_OPTIONS_INIT or gsc_scaler_options_init. */
@@ -1257,16 +1309,45 @@ struct gsc_scaler_options {
    */
   int32_t history_capacity;
   int32_t reserved;
+  /**
+   * Skip steps whose gradient norm is above this: the L2 norm of the unscaled gradients of a list before clipping, with a
+   * reducer over all ranks. Each list is judged by its own norm. The scale does not back off for it.
+   * @none{0} @range{> 0} @default{0}
+   */
+  double skip_norm;
+  /**
+   * Skip steps whose norm is above this many times the average norm and, in standard deviations, above spike_deviations.
+   * The average is the geometric mean of the list's norms so far, without those that lie so far off. 2 is a good value.
+   * @none{0} @range{>= 1} @default{0}
+   */
+  double spike_factor;
+  /**
+   * With spike_factor: the logarithm of the norm must also be more than this many standard deviations above its mean.
+   * @range{>= 0} @default{5}
+   */
+  double spike_deviations;
+  /**
+   * The newest norm counts 1 / spike_window in the average, at first more. spike_factor skips nothing before half as many
+   * norms are in it.
+   * @range{1..2^20} @default{128}
+   */
+  int32_t spike_window;
+  /** Norms in the average before any step is skipped, also by skip_norm. @range{>= 0} @default{0} */
+  int32_t spike_warmup;
+  /** Steps of a list that are skipped for their norm in a row until spike_action. 0: no end. @range{>= 0} @default{10} */
+  int32_t spike_patience;
+  /** What happens then. @enum{SpikeAction} @default{GSC_SPIKE_STEP} */
+  int32_t spike_action;
 };
 
 /** PyTorch's policy. Equals what gsc_scaler_options_init writes for GSC_PRESET_TORCH. */
-#define GSC_SCALER_OPTIONS_INIT                                                                                \
-  {                                                                                                            \
-    (uint32_t)sizeof(gsc_scaler_options), 0, 65536.0f, 0.0f, 0.0f, 2000, 2.0, 0.5, 1, 1, GSC_REFILL_ON_GROWTH, \
-        GSC_GROWTH_AT_INTERVAL, 0.0, 0.0f, 0, GSC_FLOOR_CLAMP, 1, 16, 0                                        \
+#define GSC_SCALER_OPTIONS_INIT                                                                                    \
+  {                                                                                                                \
+    (uint32_t)sizeof(gsc_scaler_options), 0, 65536.0f, 0.0f, 0.0f, 2000, 2.0, 0.5, 1, 1, GSC_REFILL_ON_GROWTH,     \
+        GSC_GROWTH_AT_INTERVAL, 0.0, 0.0f, 0, GSC_FLOOR_CLAMP, 1, 16, 0, 0.0, 0.0, 5.0, 128, 0, 10, GSC_SPIKE_STEP \
   }
 
-/** Presets: each reproduces another system's policy step by step. @type{Preset GSC_PRESET_} */
+/** Presets. All but the last two reproduce another system's policy step by step. @type{Preset GSC_PRESET_} */
 enum {
   /** torch.amp.GradScaler; the default. */
   GSC_PRESET_TORCH = 0,
@@ -1295,7 +1376,11 @@ enum {
   /** oneflow.amp.GradScaler. @name{OneFlow} */
   GSC_PRESET_ONEFLOW = 12,
   /** colossalai DynamicGradScaler. @name{ColossalAI} */
-  GSC_PRESET_COLOSSALAI = 13
+  GSC_PRESET_COLOSSALAI = 13,
+  /** No loss scale: checks, skips, clips and reports at scale 1, for bf16 and fp32 training. */
+  GSC_PRESET_CHECK = 14,
+  /** A scale that stays, 128 unless you set init_scale. An overflow skips the step. */
+  GSC_PRESET_STATIC_SCALE = 15
 };
 
 /**

@@ -33,8 +33,8 @@ class Checkpoint : public OnCpu {};
 TEST_F(Checkpoint, HasTheLayoutThatIsDescribed) {
   const Trainer trainer = trained(context);
   const Image image = saved_image(trainer);
-  ASSERT_EQ(image.size(), 56u + 2 * 16 + 2 * (3 + 5) * 4 + 8);
-  EXPECT_EQ(std::memcmp(image.data(), "GSCOPT3\n", 8), 0);
+  ASSERT_EQ(image.size(), 96u + 2 * 16 + 2 * (3 + 5) * 4 + 8);
+  EXPECT_EQ(std::memcmp(image.data(), "GSCOPT4\n", 8), 0);
   EXPECT_EQ(at<uint32_t>(image, 8), 0x01020304u);
   EXPECT_EQ(at<int32_t>(image, 12), GSC_ADAMW);
   EXPECT_EQ(at<int32_t>(image, 16), 2);
@@ -43,11 +43,11 @@ TEST_F(Checkpoint, HasTheLayoutThatIsDescribed) {
   EXPECT_EQ(at<int64_t>(image, 32), 2);
   EXPECT_EQ(at<int64_t>(image, 40), 0);
   EXPECT_EQ(at<int64_t>(image, 48), std::ssize(image));
-  EXPECT_EQ(at<int64_t>(image, 56), 3);
-  EXPECT_EQ(at<int64_t>(image, 64), GSC_FP32);
-  EXPECT_EQ(at<int64_t>(image, 72), 5);
-  EXPECT_EQ(at<int64_t>(image, 80), GSC_FP32);
-  size_t offset = 88;
+  EXPECT_EQ(at<int64_t>(image, 96), 3);
+  EXPECT_EQ(at<int64_t>(image, 104), GSC_FP32);
+  EXPECT_EQ(at<int64_t>(image, 112), 5);
+  EXPECT_EQ(at<int64_t>(image, 120), GSC_FP32);
+  size_t offset = 128;
   for (int32_t slot = 0; slot < 2; ++slot) {
     for (size_t i = 0; i < 2; ++i) {
       const gsc_tensor tensor = trainer.state_tensor(slot, i);
@@ -66,7 +66,7 @@ TEST_F(Checkpoint, HasAChecksumOfAnyLength) {
   options.momentum = 0.9;
   const Trainer trainer(context, {.options = options, .counts = {3}});
   const Image image = saved_image(trainer);
-  ASSERT_EQ(image.size(), 56u + 16 + 3 * 4 + 8);
+  ASSERT_EQ(image.size(), 96u + 16 + 3 * 4 + 8);
   EXPECT_EQ(at<uint64_t>(image, image.size() - 8), gsc::checksum(image.data(), std::ssize(image) - 8));
 }
 
@@ -99,23 +99,26 @@ TEST_F(Checkpoint, ForeignOnesAreNamed) {
     EXPECT_INVALID(load_image(trainer, foreign), words);
     EXPECT_STREQ(last_error().argument, "buffer");
   };
-  refused(6, '1', "format 3");
+  refused(6, '1', "format 4");
   refused(8, 0x04030201u, "other byte order");
   refused(8, 7u, "byte-order mark");
   refused(12, int32_t{GSC_LION}, "kind");
   refused(24, int64_t{3}, "3 tensors");
   refused(32, int64_t{-1}, "applied");
   refused(40, (int64_t{1} << 53) + 1, "skipped");
-  refused(56, int64_t{4}, "has 4 elements");
-  refused(64, int64_t{GSC_FP64}, "dtype");
+  for (const size_t offset : {56, 64, 72}) refused(offset, kInf, "average");
+  refused(64, -1.0, "average");
+  refused(80, int64_t{-1}, "average");
+  refused(96, int64_t{4}, "has 4 elements");
+  refused(104, int64_t{GSC_FP64}, "dtype");
   // Two slots: the byte of each must be that of a dtype, and those of slots that are not there 0.
   const int64_t full = GSC_FP32 | GSC_FP32 << 8;
   for (const int64_t odd : {int64_t{GSC_FP32} << 8, full | 1 << 16, full | int64_t{GSC_FP32} << 24,
                             full | int64_t{1} << 32, full | int64_t{1} << 56, full | INT64_MIN}) {
-    refused(64, odd, "dtypes");
+    refused(104, odd, "dtypes");
   }
   Image packed = image;
-  write_at(packed.data() + 64, full);
+  write_at(packed.data() + 104, full);
   sign(packed);
   EXPECT_GSC_OK(load_image(trainer, packed));
   Image longer = image;

@@ -64,21 +64,27 @@ class Session {
   }
 
   void iterate() {
+    const gsc_tensor *g = data_.g.data(), *c = data_.c.data();
+    CALL(gsc_scaler_scale(scaler_, g, c, 4, nullptr));
     CALL(gsc_scaler_clip_grad_norm(scaler_, grads_, 1.0, GSC_NORM_L2, nullptr));
     CALL(gsc_scaler_clip_grad_value(scaler_, grads_, 0.5, nullptr));
     STEP(gsc_scaler_step(scaler_, optimizer_, nullptr));
     CALL(gsc_scaler_update(scaler_, nullptr));
+    CALL(gsc_scaler_scale(scaler_, g, c, 4, nullptr));
     CALL(gsc_scaler_unscale(scaler_, grads_, nullptr));
     CALL(gsc_scaler_clip_grad_norm(scaler_, grads_, 1.0, GSC_NORM_INF, nullptr));
     CALL(gsc_scaler_clip_grad_value(scaler_, grads_, 0.5, nullptr));
     STEP(gsc_scaler_step_and_update(scaler_, optimizer_, nullptr));
+    CALL(gsc_scaler_scale(scaler_, g, c, 4, nullptr));
     CALL(gsc_scaler_check_range(scaler_, grads_, 2, 2, nullptr));
     CALL(gsc_scaler_check_range(scaler_, grads_, 0, 2, nullptr));
     CALL(gsc_scaler_should_step_sync(scaler_, grads_, &apply_, nullptr));
     CALL(gsc_scaler_update(scaler_, nullptr));
+    CALL(gsc_scaler_scale(scaler_, g, c, 4, nullptr));
     CALL(gsc_scaler_step_slice(scaler_, optimizer_, 300000, &left_, nullptr));
     CALL(gsc_scaler_step(scaler_, optimizer_, nullptr));
     CALL(gsc_scaler_update(scaler_, nullptr));
+    CALL(gsc_scaler_scale(scaler_, g, c, 4, nullptr));
     CALL(gsc_scaler_check(scaler_, grads_, nullptr));
     CALL(gsc_scaler_discard(scaler_, nullptr));
     CALL(gsc_scaler_set_scale(scaler_, 8.0f, nullptr));
@@ -97,8 +103,6 @@ class Session {
     CALL(gsc_scaler_get_history_sync(scaler_, history_, 4, &entries_, nullptr));
     CALL(gsc_scaler_get_state_sync(scaler_, &state_, nullptr));
     CALL(gsc_scaler_set_state(scaler_, &state_, nullptr));
-    const gsc_tensor *g = data_.g.data(), *c = data_.c.data();
-    CALL(gsc_scaler_scale(scaler_, g, c, 4, nullptr));
     CALL(gsc_ops_unscale_check(context_, g, 4, &found_inf_, &word_, nullptr));
     CALL(gsc_ops_update_scale(context_, &word_, &tracker_, &found_inf_, 2.0, 0.5, 10, nullptr));
     CALL(gsc_ops_scale(context_, g, c, 4, &word_, nullptr));
@@ -424,8 +428,8 @@ TEST(Allocations, PlanIsSmall) {
         const int64_t before = allocator.bytes;
         const List list = make_list(context, plan);
         const int64_t overhead = allocator.bytes - before;
-        // The object itself costs about half a KiB however much it describes.
-        EXPECT_LT(overhead, 1024.0 + 0.001 * (tensors * bytes))
+        // The object itself costs about 0.6 KiB however much it describes.
+        EXPECT_LT(overhead, 1152.0 + 0.001 * (tensors * bytes))
             << tensors << " x " << count << ' ' << dtype_name(dtype) << ": " << overhead << " bytes";
       }
     }

@@ -86,7 +86,7 @@ TEST(OptionLimits, Scaler) {
   const std::vector<double> none_or_negative = {0, -1, INT32_MIN};
   const std::vector<Limits<O>> table = {
       {GSC_FIELD(O, struct_size), {sizeof(O)}, {0, 9, 4104}},
-      {GSC_FIELD(O, flags), {15}, {16, 0x80000000U}},
+      {GSC_FIELD(O, flags), {31}, {32, 0x80000000U}},
       {GSC_FIELD(O, init_scale), {kTinyF, kMaxF}, {0, -0.0, -kTinyF, -1, kInf, -kInf, kNan}},
       {GSC_FIELD(O, min_scale), {0, kTinyF, 65536}, {-kTinyF, -1, kInf, kNan}},
       {GSC_FIELD(O, max_scale), {0, 65536, kMaxF}, {-kTinyF, -1, kInf, kNan}},
@@ -115,6 +115,13 @@ TEST(OptionLimits, Scaler) {
       {GSC_FIELD(O, floor_patience), {1, kMaxInt}, none_or_negative},
       {GSC_FIELD(O, history_capacity), {0, 1 << 20}, {-1, (1 << 20) + 1}},
       {GSC_FIELD(O, reserved), {0}, {-1, 1}},
+      {GSC_FIELD(O, skip_norm), {0, kTiny, DBL_MAX}, {-kTiny, -1, kInf, kNan}},
+      {GSC_FIELD(O, spike_factor), {0, 1, DBL_MAX}, {-1, kTiny, below(1), kInf, kNan}},
+      {GSC_FIELD(O, spike_deviations), {0, kTiny, DBL_MAX}, {-kTiny, -1, kInf, kNan}},
+      {GSC_FIELD(O, spike_window), {1, 1 << 20}, {0, -1, (1 << 20) + 1}},
+      {GSC_FIELD(O, spike_warmup), {0, kMaxInt}, {-1, INT32_MIN}},
+      {GSC_FIELD(O, spike_patience), {0, kMaxInt}, {-1, INT32_MIN}},
+      {GSC_FIELD(O, spike_action), {GSC_SPIKE_STEP, GSC_SPIKE_ERROR}, {-1, 2}},
   };
 #define GSC_ROW(field, range) expect_row(table, #field);
   GSC_SCALER_RANGES(GSC_ROW)

@@ -23,7 +23,7 @@ ListRecord concluded(double count, double sum_sq) {
   ListRecord r{};
   r.reduce[0] = count;
   r.reduce[1] = sum_sq;
-  conclude_check(r, kClipToOne);
+  conclude_check(r, kClipToOne, nullptr);
   return r;
 }
 

@@ -19,6 +19,8 @@ namespace Gradscaler
       HysteresisTracker = from.HysteresisTracker;
       FoundInf = from.FoundInf;
       GradNorm = from.GradNorm;
+      NormLimit = from.NormLimit;
+      Spike = from.Spike;
     }
 
     /// <summary>Address (fp32): the scale.</summary>
@@ -34,7 +36,8 @@ namespace Gradscaler
     public IntPtr HysteresisTracker { get; private set; }
 
     /// <summary>
-    /// Address (fp32): number of non-finite gradients of the given list, as a float. IntPtr.Zero if no list was given.
+    /// Address (fp32): not 0 if the step is skipped: the number of non-finite gradients of the given list as a float,
+    /// or 1 for a spike. IntPtr.Zero if no list was given.
     /// </summary>
     public IntPtr FoundInf { get; private set; }
 
@@ -42,5 +45,16 @@ namespace Gradscaler
     /// Address (fp64): l2 norm of the unscaled gradients of the given list. IntPtr.Zero if no list was given.
     /// </summary>
     public IntPtr GradNorm { get; private set; }
+
+    /// <summary>
+    /// Address (fp64): the norm above which the step is skipped; inf if there is no limit. IntPtr.Zero if no list was
+    /// given.
+    /// </summary>
+    public IntPtr NormLimit { get; private set; }
+
+    /// <summary>
+    /// Address (32-bit integer): 1 if the step is skipped for its norm alone, else 0. IntPtr.Zero if no list was given.
+    /// </summary>
+    public IntPtr Spike { get; private set; }
   }
 }

@@ -25,6 +25,8 @@ namespace Gradscaler
     Callback = NativeCalls.ERROR_CALLBACK,
     /// <summary>A bug in this library. Please report it.</summary>
     Internal = NativeCalls.ERROR_INTERNAL,
+    /// <summary>Gradient norms stay above their limit (only with SpikeAction.Error).</summary>
+    Spikes = NativeCalls.ERROR_SPIKES,
   }
 
   /// <summary>Element types.</summary>
@@ -185,7 +187,23 @@ namespace Gradscaler
     Error = NativeCalls.FLOOR_ERROR,
   }
 
-  /// <summary>Presets: each reproduces another system's policy step by step.</summary>
+  /// <summary>
+  /// What happens when SpikePatience steps of a list were skipped in a row because their norm was above its limit.
+  /// </summary>
+  public enum SpikeAction
+  {
+    /// <summary>
+    /// The next step is taken, and the average moves to the norms in that row: the gradients have changed for good.
+    /// </summary>
+    Step = NativeCalls.SPIKE_STEP,
+    /// <summary>
+    /// Steps are skipped on. The report has Report.SpikesPersist, a warning is logged, and GradScaler.GetReport fills
+    /// in the report and returns Status.Spikes.
+    /// </summary>
+    Error = NativeCalls.SPIKE_ERROR,
+  }
+
+  /// <summary>Presets. All but the last two reproduce another system's policy step by step.</summary>
   public enum Preset
   {
     /// <summary>torch.amp.GradScaler; the default.</summary>
@@ -216,6 +234,10 @@ namespace Gradscaler
     OneFlow = NativeCalls.PRESET_ONEFLOW,
     /// <summary>colossalai DynamicGradScaler.</summary>
     ColossalAI = NativeCalls.PRESET_COLOSSALAI,
+    /// <summary>No loss scale: checks, skips, clips and reports at scale 1, for bf16 and fp32 training.</summary>
+    Check = NativeCalls.PRESET_CHECK,
+    /// <summary>A scale that stays, 128 unless you set InitScale. An overflow skips the step.</summary>
+    StaticScale = NativeCalls.PRESET_STATIC_SCALE,
   }
 
   /// <summary>Kinds of device.</summary>

@@ -14,6 +14,8 @@ namespace Gradscaler
       NonfiniteCount = from.NonfiniteCount;
       Scale = from.Scale;
       Overflow = from.Overflow != 0;
+      NormLimit = from.NormLimit;
+      Spike = from.Spike != 0;
     }
 
     /// <summary>Number of the update, counted from 0, including those of a restored state.</summary>
@@ -30,5 +32,11 @@ namespace Gradscaler
 
     /// <summary>Whether that update found an overflow.</summary>
     public bool Overflow { get; private set; }
+
+    /// <summary>As in Report.</summary>
+    public double NormLimit { get; private set; }
+
+    /// <summary>Whether that update found no overflow, but a norm above its limit.</summary>
+    public bool Spike { get; private set; }
   }
 }

@@ -12,6 +12,8 @@ namespace Gradscaler
       Overflow = (from.Flags & NativeCalls.REPORT_OVERFLOW) != 0;
       AtFloor = (from.Flags & NativeCalls.REPORT_AT_FLOOR) != 0;
       ScaleUnderflow = (from.Flags & NativeCalls.REPORT_SCALE_UNDERFLOW) != 0;
+      Spike = (from.Flags & NativeCalls.REPORT_SPIKE) != 0;
+      SpikesPersist = (from.Flags & NativeCalls.REPORT_SPIKES_PERSIST) != 0;
       Scale = from.Scale;
       GrowthTracker = from.GrowthTracker;
       HysteresisTracker = from.HysteresisTracker;
@@ -25,6 +27,9 @@ namespace Gradscaler
       NanCount = from.NanCount;
       FirstTensor = from.FirstTensor;
       FirstElement = from.FirstElement;
+      Spikes = from.Spikes;
+      NormLimit = from.NormLimit;
+      NormAverage = from.NormAverage;
     }
 
     /// <summary>An inf or NaN was found: the step was, or will be, skipped.</summary>
@@ -43,6 +48,14 @@ namespace Gradscaler
     /// </summary>
     public bool ScaleUnderflow { get; private set; }
 
+    /// <summary>All gradients are finite and the norm is above NormLimit: the step was, or will be, skipped.</summary>
+    public bool Spike { get; private set; }
+
+    /// <summary>
+    /// As many steps in a row as SpikePatience were skipped for their norm (needs SpikeAction.Error).
+    /// </summary>
+    public bool SpikesPersist { get; private set; }
+
     /// <summary>The scale now.</summary>
     public float Scale { get; private set; }
 
@@ -58,7 +71,7 @@ namespace Gradscaler
     /// <summary>Updates so far, including those of a restored state.</summary>
     public long Updates { get; private set; }
 
-    /// <summary>How many of these found an overflow.</summary>
+    /// <summary>How many of these found an overflow or a spike.</summary>
     public long Skipped { get; private set; }
 
     /// <summary>
@@ -86,5 +99,17 @@ namespace Gradscaler
 
     /// <summary>Index in that tensor of its first non-finite gradient; -1 if none.</summary>
     public long FirstElement { get; private set; }
+
+    /// <summary>How many of the skipped updates found a spike and no overflow.</summary>
+    public long Spikes { get; private set; }
+
+    /// <summary>
+    /// The norm above which the step is skipped; inf if there is no limit, or none yet. Of an update: that of the first
+    /// list with a spike, else the lowest.
+    /// </summary>
+    public double NormLimit { get; private set; }
+
+    /// <summary>Geometric mean of the norms of the same list, as SpikeFactor has it; 0 if there are none.</summary>
+    public double NormAverage { get; private set; }
   }
 }

@@ -137,6 +137,74 @@ namespace Gradscaler
     }
 
     /// <summary>
+    /// Skip steps whose gradient norm is above this: the L2 norm of the unscaled gradients of a list before clipping,
+    /// with a reducer over all ranks. Each list is judged by its own norm. The scale does not back off for it. Range:
+    /// &gt; 0; 0: none. Default: 0.
+    /// </summary>
+    public double SkipNorm
+    {
+      get { return Handle.SkipNorm; }
+      set { Handle.SkipNorm = value; }
+    }
+
+    /// <summary>
+    /// Skip steps whose norm is above this many times the average norm and, in standard deviations, above
+    /// SpikeDeviations. The average is the geometric mean of the list's norms so far, without those that lie so far
+    /// off. 2 is a good value. Range: &gt;= 1; 0: none. Default: 0.
+    /// </summary>
+    public double SpikeFactor
+    {
+      get { return Handle.SpikeFactor; }
+      set { Handle.SpikeFactor = value; }
+    }
+
+    /// <summary>
+    /// With SpikeFactor: the logarithm of the norm must also be more than this many standard deviations above its mean.
+    /// Range: &gt;= 0. Default: 5.
+    /// </summary>
+    public double SpikeDeviations
+    {
+      get { return Handle.SpikeDeviations; }
+      set { Handle.SpikeDeviations = value; }
+    }
+
+    /// <summary>
+    /// The newest norm counts 1 / SpikeWindow in the average, at first more. SpikeFactor skips nothing before half as
+    /// many norms are in it. Range: 1..2^20. Default: 128.
+    /// </summary>
+    public int SpikeWindow
+    {
+      get { return Handle.SpikeWindow; }
+      set { Handle.SpikeWindow = value; }
+    }
+
+    /// <summary>
+    /// Norms in the average before any step is skipped, also by SkipNorm. Range: &gt;= 0. Default: 0.
+    /// </summary>
+    public int SpikeWarmup
+    {
+      get { return Handle.SpikeWarmup; }
+      set { Handle.SpikeWarmup = value; }
+    }
+
+    /// <summary>
+    /// Steps of a list that are skipped for their norm in a row until SpikeAction. 0: no end. Range: &gt;= 0. Default:
+    /// 10.
+    /// </summary>
+    public int SpikePatience
+    {
+      get { return Handle.SpikePatience; }
+      set { Handle.SpikePatience = value; }
+    }
+
+    /// <summary>What happens then. Default: SpikeAction.Step.</summary>
+    public SpikeAction SpikeAction
+    {
+      get { return (SpikeAction)Handle.SpikeAction; }
+      set { Handle.SpikeAction = (int)value; }
+    }
+
+    /// <summary>
     /// Grow only when the tracker equals the interval: PyTorch's exact rule. Default: also when it exceeds the
     /// interval. They differ if the interval is lowered below the tracker: with this flag the scale then never grows.
     /// </summary>
@@ -181,6 +249,18 @@ namespace Gradscaler
       set
       {
         Handle.Flags = value ? Handle.Flags | (uint)NativeCalls.SCALER_FP32_PRODUCTS : Handle.Flags & ~(uint)NativeCalls.SCALER_FP32_PRODUCTS;
+      }
+    }
+
+    /// <summary>
+    /// The scale stays what it is set to. An overflow skips the step, and counts as one at the floor.
+    /// </summary>
+    public bool StaticScale
+    {
+      get { return (Handle.Flags & NativeCalls.SCALER_STATIC_SCALE) != 0; }
+      set
+      {
+        Handle.Flags = value ? Handle.Flags | (uint)NativeCalls.SCALER_STATIC_SCALE : Handle.Flags & ~(uint)NativeCalls.SCALER_STATIC_SCALE;
       }
     }
   }

@@ -83,11 +83,18 @@ namespace Gradscaler
       set { Handle.Updates = value; }
     }
 
-    /// <summary>How many of these found an overflow.</summary>
+    /// <summary>How many of these found an overflow or a spike.</summary>
     public long Skipped
     {
       get { return Handle.Skipped; }
       set { Handle.Skipped = value; }
+    }
+
+    /// <summary>How many of these found a spike and no overflow.</summary>
+    public long Spikes
+    {
+      get { return Handle.Spikes; }
+      set { Handle.Spikes = value; }
     }
   }
 }

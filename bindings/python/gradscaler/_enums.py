@@ -11,9 +11,9 @@ HYSTERESIS_REFILL = Names("REFILL_", "on_growth", "on_clean_step", "consecutive"
 GROWTH_TIMING = Names("GROWTH_", "at_interval", "one_later", "first_one_later")
 #: What happens on overflow when the scale is at its floor, min_scale.
 FLOOR_ACTION = Names("FLOOR_", "clamp", "report", "error")
-#: Presets: each reproduces another system's policy step by step.
+#: Presets. All but the last two reproduce another system's policy step by step.
 PRESET = Names("PRESET_", "torch", "apex", "apex_hysteresis", "megatron", "deepspeed", "tensorflow", "keras", "flax",
-               "jmp", "paddle", "mindspore", "fairseq", "oneflow", "colossalai")
+               "jmp", "paddle", "mindspore", "fairseq", "oneflow", "colossalai", "check", "static_scale")
 #: Kinds of device.
 DEVICE_TYPE = Names("DEVICE_", "cpu", "cuda", "vulkan")
 #: Instruction sets of the CPU kernels, all of which give the same bits.

@@ -16,30 +16,33 @@ WORDS = {
     "hysteresis_refill": HYSTERESIS_REFILL,
     "growth_timing": GROWTH_TIMING,
     "floor_action": FLOOR_ACTION,
+    "spike_action": SPIKE_ACTION,
 }
 #: 32-bit integers.
-INTEGERS = ("growth_interval", "hysteresis", "recovery_interval", "floor_patience", "history_capacity")
+INTEGERS = ("growth_interval", "hysteresis", "recovery_interval", "floor_patience", "history_capacity", "spike_window",
+            "spike_warmup", "spike_patience")
 #: Numbers.
 REALS = ("init_scale", "min_scale", "max_scale", "growth_factor", "backoff_factor", "overflow_tolerance",
-         "recovery_threshold")
+         "recovery_threshold", "skip_norm", "spike_factor", "spike_deviations")
 #: Of these the fp32.
 SCALES = ("init_scale", "min_scale", "max_scale", "recovery_threshold")
 #: Of these the ones that may be None, the library's 0.
-LIMITS = ("min_scale", "max_scale")
+LIMITS = ("min_scale", "max_scale", "skip_norm", "spike_factor")
 #: Arguments that gradscaler.jax applies on the device.
 JAX = ("min_scale", "max_scale", "growth_interval", "growth_factor", "backoff_factor", "hysteresis",
        "hysteresis_refill", "growth_timing", "overflow_tolerance", "recovery_threshold", "recovery_interval",
-       "grow_on_equal", "finite_guard", "floor_exclusive", "fp32_products")
+       "grow_on_equal", "finite_guard", "floor_exclusive", "fp32_products", "static_scale")
 #: By argument: the flag, and whether the argument is its opposite.
 FLAGS = {
     "grow_on_equal": (native.SCALER_GROW_ON_EQUAL, False),
     "finite_guard": (native.SCALER_NO_FINITE_GUARD, True),
     "floor_exclusive": (native.SCALER_FLOOR_EXCLUSIVE, False),
     "fp32_products": (native.SCALER_FP32_PRODUCTS, False),
+    "static_scale": (native.SCALER_STATIC_SCALE, False),
 }
 #: What a state of the scaler has beyond PyTorch's state dict.
 COUNTERS = ("hysteresis_tracker", "overflows_since_rescale", "updates_since_rescale", "consecutive_skips",
-            "skips_at_floor", "updates", "skipped")
+            "skips_at_floor", "updates", "skipped", "spikes")
 OPTIMIZER_FLAGS = {
     "nesterov": native.OPTIMIZER_NESTEROV,
     "amsgrad": native.OPTIMIZER_AMSGRAD,
@@ -82,7 +85,7 @@ NARROWER_RANGES = {
     native.SGD_SCHEDULE_FREE: {"momentum": (0.0, 1.0, False, False)},
 }
 Preset = Literal["torch", "apex", "apex_hysteresis", "megatron", "deepspeed", "tensorflow", "keras", "flax", "jmp",
-                 "paddle", "mindspore", "fairseq", "oneflow", "colossalai"]
+                 "paddle", "mindspore", "fairseq", "oneflow", "colossalai", "check", "static_scale"]
 
 
 class Policy(TypedDict, total=False):
@@ -113,6 +116,27 @@ class Policy(TypedDict, total=False):
     #: Updates kept in the history ring. Creation allocates 32 bytes of device memory for each. 16 show what led to a
     #: skip. To plot the scale, give the number of steps between two reads. Range: 0..2^20. Default: 16.
     history_capacity: int
+    #: Skip steps whose gradient norm is above this: the L2 norm of the unscaled gradients of a list before clipping,
+    #: with a reducer over all ranks. Each list is judged by its own norm. The scale does not back off for it. Range: >
+    #: 0; None: none. Default: None.
+    skip_norm: float | None
+    #: Skip steps whose norm is above this many times the average norm and, in standard deviations, above
+    #: `spike_deviations`. The average is the geometric mean of the list's norms so far, without those that lie so far
+    #: off. 2 is a good value. Range: >= 1; None: none. Default: None.
+    spike_factor: float | None
+    #: With `spike_factor`: the logarithm of the norm must also be more than this many standard deviations above its
+    #: mean. Range: >= 0. Default: 5.
+    spike_deviations: float
+    #: The newest norm counts 1 / `spike_window` in the average, at first more. `spike_factor` skips nothing before half
+    #: as many norms are in it. Range: 1..2^20. Default: 128.
+    spike_window: int
+    #: Norms in the average before any step is skipped, also by `skip_norm`. Range: >= 0. Default: 0.
+    spike_warmup: int
+    #: Steps of a list that are skipped for their norm in a row until `spike_action`. 0: no end. Range: >= 0. Default:
+    #: 10.
+    spike_patience: int
+    #: What happens then. Default: "step".
+    spike_action: Literal["step", "error"]
     #: Grow only when the tracker equals the interval: PyTorch's exact rule. Default: also when it exceeds the interval.
     #: They differ if the interval is lowered below the tracker: with this flag the scale then never grows.
     grow_on_equal: bool
@@ -123,6 +147,8 @@ class Policy(TypedDict, total=False):
     #: Round the factors to fp32 and multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, jmp, Keras 3). Default:
     #: multiply in fp64 and round the product (PyTorch). They differ only for factors that are not powers of two.
     fp32_products: bool
+    #: The scale stays what it is set to. An overflow skips the step, and counts as one at the floor.
+    static_scale: bool
 
 
 @dataclass(frozen=True)
@@ -139,7 +165,7 @@ class Report:
     consecutive_skips: int
     #: Updates so far, including those of a restored state.
     updates: int
-    #: How many of these found an overflow.
+    #: How many of these found an overflow or a spike.
     skipped: int
     #: L2 norm of the unscaled gradients before clipping; inf or NaN if they overflowed. With a reducer, over all ranks.
     #: None if it was not taken.
@@ -157,6 +183,13 @@ class Report:
     first_tensor: int
     #: Index in that tensor of its first non-finite gradient; -1 if none.
     first_element: int
+    #: How many of the skipped updates found a spike and no overflow.
+    spikes: int
+    #: The norm above which the step is skipped; inf if there is no limit, or none yet. Of an update: that of the first
+    #: list with a spike, else the lowest.
+    norm_limit: float
+    #: Geometric mean of the norms of the same list, as `spike_factor` has it; 0 if there are none.
+    norm_average: float
     #: An inf or NaN was found: the step was, or will be, skipped.
     overflow: bool
     #: The scale cannot be lowered further and `floor_patience` has run out (needs "report" or "error").
@@ -166,6 +199,10 @@ class Report:
     #: CPU, by the next call that reads the scale, a report, the history or the state on a GPU. A `min_scale` prevents
     #: it.
     scale_underflow: bool
+    #: All gradients are finite and the norm is above `norm_limit`: the step was, or will be, skipped.
+    spike: bool
+    #: As many steps in a row as `spike_patience` were skipped for their norm (needs "error").
+    spikes_persist: bool
 
 
 def report_of(found: Any) -> dict[str, Any]:
@@ -184,9 +221,14 @@ def report_of(found: Any) -> dict[str, Any]:
         nan_count=found.nan_count,
         first_tensor=found.first_tensor,
         first_element=found.first_element,
+        spikes=found.spikes,
+        norm_limit=found.norm_limit,
+        norm_average=found.norm_average,
         overflow=bool(found.flags & native.REPORT_OVERFLOW),
         at_floor=bool(found.flags & native.REPORT_AT_FLOOR),
         scale_underflow=bool(found.flags & native.REPORT_SCALE_UNDERFLOW),
+        spike=bool(found.flags & native.REPORT_SPIKE),
+        spikes_persist=bool(found.flags & native.REPORT_SPIKES_PERSIST),
     )
 
 
@@ -204,6 +246,10 @@ class HistoryEntry:
     scale: float
     #: Whether that update found an overflow.
     overflow: bool
+    #: As in Report.
+    norm_limit: float
+    #: Whether that update found no overflow, but a norm above its limit.
+    spike: bool
 
 
 def history_entry_of(found: Any) -> dict[str, Any]:
@@ -214,6 +260,8 @@ def history_entry_of(found: Any) -> dict[str, Any]:
         nonfinite_count=found.nonfinite_count,
         scale=found.scale,
         overflow=bool(found.overflow),
+        norm_limit=found.norm_limit,
+        spike=bool(found.spike),
     )
 
 

@@ -78,7 +78,10 @@ enum class GrowthTiming : int32_t {
 /// What happens on overflow when the scale is at its floor, min_scale.
 enum class FloorAction : int32_t { clamp = GSC_FLOOR_CLAMP, report = GSC_FLOOR_REPORT, error = GSC_FLOOR_ERROR };
 
-/// Presets: each reproduces another system's policy step by step.
+/// What happens when spike_patience steps of a list were skipped in a row because their norm was above its limit.
+enum class SpikeAction : int32_t { step = GSC_SPIKE_STEP, error = GSC_SPIKE_ERROR };
+
+/// Presets. All but the last two reproduce another system's policy step by step.
 enum class Preset : int32_t {
   torch = GSC_PRESET_TORCH,
   apex = GSC_PRESET_APEX,
@@ -93,7 +96,9 @@ enum class Preset : int32_t {
   mindspore = GSC_PRESET_MINDSPORE,
   fairseq = GSC_PRESET_FAIRSEQ,
   oneflow = GSC_PRESET_ONEFLOW,
-  colossalai = GSC_PRESET_COLOSSALAI
+  colossalai = GSC_PRESET_COLOSSALAI,
+  check = GSC_PRESET_CHECK,
+  static_scale = GSC_PRESET_STATIC_SCALE
 };
 
 /// Kinds of device.

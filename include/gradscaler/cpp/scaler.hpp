@@ -36,6 +36,13 @@ struct ScalerOptions {
   FloorAction floor_action = FloorAction::clamp;
   int32_t floor_patience = 1;
   int32_t history_capacity = 16;
+  double skip_norm = 0.0;
+  double spike_factor = 0.0;
+  double spike_deviations = 5.0;
+  int32_t spike_window = 128;
+  int32_t spike_warmup = 0;
+  int32_t spike_patience = 10;
+  SpikeAction spike_action = SpikeAction::step;
   // gen-api: end
 
   /// The policy of another system, to start from.
@@ -79,6 +86,13 @@ struct ScalerOptions {
     visit(options.floor_action, c.floor_action);
     visit(options.floor_patience, c.floor_patience);
     visit(options.history_capacity, c.history_capacity);
+    visit(options.skip_norm, c.skip_norm);
+    visit(options.spike_factor, c.spike_factor);
+    visit(options.spike_deviations, c.spike_deviations);
+    visit(options.spike_window, c.spike_window);
+    visit(options.spike_warmup, c.spike_warmup);
+    visit(options.spike_patience, c.spike_patience);
+    visit(options.spike_action, c.spike_action);
     // gen-api: end
   }
 };

@@ -26,6 +26,8 @@ pub const GSC_ERROR_SCALE_FLOOR: gsc_status = 7;
 pub const GSC_ERROR_CALLBACK: gsc_status = 8;
 /// A bug in this library. Please report it.
 pub const GSC_ERROR_INTERNAL: gsc_status = 9;
+/// Gradient norms stay above their limit (only with GSC_SPIKE_ERROR).
+pub const GSC_ERROR_SPIKES: gsc_status = 10;
 /// IEEE binary16.
 pub const GSC_FP16: i32 = 1;
 /// bfloat16: the upper half of an IEEE binary32.
@@ -144,6 +146,10 @@ pub const GSC_REPORT_AT_FLOOR: u32 = 2;
 /// update on the CPU, by the next call that reads the scale, a report, the history or the state on
 /// a GPU. A min_scale prevents it.
 pub const GSC_REPORT_SCALE_UNDERFLOW: u32 = 4;
+/// All gradients are finite and the norm is above norm_limit: the step was, or will be, skipped.
+pub const GSC_REPORT_SPIKE: u32 = 8;
+/// As many steps in a row as spike_patience were skipped for their norm (needs GSC_SPIKE_ERROR).
+pub const GSC_REPORT_SPIKES_PERSIST: u32 = 16;
 /// Square root of the sum of squares.
 pub const GSC_NORM_L2: i32 = 2;
 /// Largest magnitude.
@@ -169,6 +175,12 @@ pub const GSC_FLOOR_REPORT: i32 = 1;
 /// As GSC_FLOOR_REPORT; gsc_scaler_get_report_sync then fills in the report and returns
 /// GSC_ERROR_SCALE_FLOOR.
 pub const GSC_FLOOR_ERROR: i32 = 2;
+/// The next step is taken, and the average moves to the norms in that row: the gradients have
+/// changed for good.
+pub const GSC_SPIKE_STEP: i32 = 0;
+/// Steps are skipped on. The report has GSC_REPORT_SPIKES_PERSIST, a warning is logged, and
+/// gsc_scaler_get_report_sync fills in the report and returns GSC_ERROR_SPIKES.
+pub const GSC_SPIKE_ERROR: i32 = 1;
 /// Grow only when the tracker equals the interval: PyTorch's exact rule. Default: also when it
 /// exceeds the interval. They differ if the interval is lowered below the tracker: with this flag
 /// the scale then never grows.
@@ -182,6 +194,8 @@ pub const GSC_SCALER_FLOOR_EXCLUSIVE: u32 = 4;
 /// Keras 3). Default: multiply in fp64 and round the product (PyTorch). They differ only for
 /// factors that are not powers of two.
 pub const GSC_SCALER_FP32_PRODUCTS: u32 = 8;
+/// The scale stays what it is set to. An overflow skips the step, and counts as one at the floor.
+pub const GSC_SCALER_STATIC_SCALE: u32 = 16;
 /// torch.amp.GradScaler; the default.
 pub const GSC_PRESET_TORCH: i32 = 0;
 /// apex.amp.scaler.LossScaler.
@@ -210,6 +224,10 @@ pub const GSC_PRESET_FAIRSEQ: i32 = 11;
 pub const GSC_PRESET_ONEFLOW: i32 = 12;
 /// colossalai DynamicGradScaler.
 pub const GSC_PRESET_COLOSSALAI: i32 = 13;
+/// No loss scale: checks, skips, clips and reports at scale 1, for bf16 and fp32 training.
+pub const GSC_PRESET_CHECK: i32 = 14;
+/// A scale that stays, 128 unless you set init_scale. An overflow skips the step.
+pub const GSC_PRESET_STATIC_SCALE: i32 = 15;
 /// The host's processors.
 pub const GSC_DEVICE_CPU: i32 = 0;
 /// An NVIDIA GPU.
@@ -383,7 +401,7 @@ gsc_report {
     consecutive_skips: i32,
 /// Updates so far, including those of a restored state.
     updates: i64,
-/// How many of these found an overflow.
+/// How many of these found an overflow or a spike.
     skipped: i64,
 /// L2 norm of the unscaled gradients before clipping; inf or NaN if they overflowed. With a
 /// reducer, over all ranks.
@@ -401,6 +419,13 @@ gsc_report {
     first_tensor: i64,
 /// Index in that tensor of its first non-finite gradient; -1 if none.
     first_element: i64,
+/// How many of the skipped updates found a spike and no overflow.
+    spikes: i64,
+/// The norm above which the step is skipped; inf if there is no limit, or none yet. Of an update:
+/// that of the first list with a spike, else the lowest.
+    norm_limit: f64,
+/// Geometric mean of the norms of the same list, as spike_factor has it; 0 if there are none.
+    norm_average: f64,
 }
 /// One update in the history.
 gsc_history_entry {
@@ -414,6 +439,11 @@ gsc_history_entry {
     scale: f32,
 /// Whether that update found an overflow.
     overflow: i32,
+/// As in gsc_report.
+    norm_limit: f64,
+/// Whether that update found no overflow, but a norm above its limit.
+    spike: i32,
+    reserved: i32,
 }
 /// Addresses of the scaler's device scalars, for your own kernels to read. They are valid as long
 /// as the scaler. A list on another device has copies there, which hold the values of the list's
@@ -430,10 +460,15 @@ gsc_device_state {
     growth_tracker: *const i32,
 /// Overflows left before the scale backs off.
     hysteresis_tracker: *const i32,
-/// Number of non-finite gradients of the given list, as a float. NULL if no list was given.
+/// Not 0 if the step is skipped: the number of non-finite gradients of the given list as a float,
+/// or 1 for a spike. NULL if no list was given.
     found_inf: *const f32,
 /// L2 norm of the unscaled gradients of the given list. NULL if no list was given.
     grad_norm: *const f64,
+/// The norm above which the step is skipped; inf if there is no limit. NULL if no list was given.
+    norm_limit: *const f64,
+/// 1 if the step is skipped for its norm alone, else 0. NULL if no list was given.
+    spike: *const i32,
 }
 /// The scaler's part of a checkpoint. Plain data of fixed layout: write it to a file whole, or
 /// field by field. Before you restore one from a file, check that its struct_size is not above the
@@ -464,8 +499,10 @@ gsc_scaler_state {
     skips_at_floor: i32,
 /// Updates so far.
     updates: i64,
-/// How many of these found an overflow.
+/// How many of these found an overflow or a spike.
     skipped: i64,
+/// How many of these found a spike and no overflow.
+    spikes: i64,
 }
 /// The policy of a scaler. Start from GSC_SCALER_OPTIONS_INIT or gsc_scaler_options_init.
 gsc_scaler_options {
@@ -508,6 +545,26 @@ gsc_scaler_options {
 /// what led to a skip. To plot the scale, give the number of steps between two reads.
     history_capacity: i32,
     reserved: i32,
+/// Skip steps whose gradient norm is above this: the L2 norm of the unscaled gradients of a list
+/// before clipping, with a reducer over all ranks. Each list is judged by its own norm. The scale
+/// does not back off for it.
+    skip_norm: f64,
+/// Skip steps whose norm is above this many times the average norm and, in standard deviations,
+/// above spike_deviations. The average is the geometric mean of the list's norms so far, without
+/// those that lie so far off. 2 is a good value.
+    spike_factor: f64,
+/// With spike_factor: the logarithm of the norm must also be more than this many standard
+/// deviations above its mean.
+    spike_deviations: f64,
+/// The newest norm counts 1 / spike_window in the average, at first more. spike_factor skips
+/// nothing before half as many norms are in it.
+    spike_window: i32,
+/// Norms in the average before any step is skipped, also by skip_norm.
+    spike_warmup: i32,
+/// Steps of a list that are skipped for their norm in a row until spike_action. 0: no end.
+    spike_patience: i32,
+/// What happens then.
+    spike_action: i32,
 }
 /// How the ranks of a job combine their checks.
 gsc_reducer {
@@ -652,16 +709,18 @@ functions! {
 /// scaler: a copy.
     scaler_scale gsc_scaler_scale(scaler: *mut gsc_scaler, src: *const gsc_tensor, dst: *const gsc_tensor, count: i64, stream: gsc_stream) -> gsc_status;
 /// The fused step. Checks the optimizer's gradients unless they have been checked. If all are
-/// finite, unscales, clips and applies them in one pass. Otherwise parameters and state keep their
-/// bits, and the step counts as skipped. Any stage -> STEPPED. Errors: BAD_STATE if stepped since
-/// the last update; BAD_STATE if the optimizer converts fp64 gradients to fp32 and was created
-/// after their check; INVALID_ARGUMENT if one object is on the CPU and the other on a CUDA device.
+/// finite, unscales, clips and applies them in one pass. Otherwise, or if their norm is a spike
+/// (section 8), parameters and state keep their bits, and the step counts as skipped. Any stage ->
+/// STEPPED. Errors: BAD_STATE if stepped since the last update; BAD_STATE if the optimizer converts
+/// fp64 gradients to fp32 and was created after their check; INVALID_ARGUMENT if one object is on
+/// the CPU and the other on a CUDA device.
     scaler_step gsc_scaler_step(scaler: *mut gsc_scaler, optimizer: *mut gsc_optimizer, stream: gsc_stream) -> gsc_status;
 /// Ends the iteration. Backs the scale off if a list checked since the last update had an inf or
-/// NaN. Otherwise counts a clean step and, after growth_interval of them, grows the scale. Adds an
-/// entry to the history. All lists -> READY. Disabled scaler: returns all lists to READY and does
-/// nothing else. Errors: BAD_STATE if no list was checked, unscaled or stepped since the last
-/// update, or if check_range has checked only part of one.
+/// NaN. If none had, but the norm of one was a spike, the scale and its trackers stay. Otherwise
+/// counts a clean step and, after growth_interval of them, grows the scale. Adds an entry to the
+/// history. All lists -> READY. Disabled scaler: returns all lists to READY and does nothing else.
+/// Errors: BAD_STATE if no list was checked, unscaled or stepped since the last update, or if
+/// check_range has checked only part of one.
     scaler_update gsc_scaler_update(scaler: *mut gsc_scaler, stream: gsc_stream) -> gsc_status;
 /// gsc_scaler_step and gsc_scaler_update in one call, for loops with a single optimizer. Saves a
 /// kernel launch. Errors: those of both; INVALID_ARGUMENT if the optimizer and the scaler are of
@@ -672,12 +731,13 @@ functions! {
 /// Waits for the stream and copies a report to host memory. The fields before grad_norm are the
 /// scaler's state now. The others describe the last check of `grads`, until its next check. With
 /// grads NULL they describe all lists of the last update together; first_tensor and first_element
-/// are then those of the first list that overflowed. Errors: SCALE_FLOOR (report filled in) under
-/// GSC_FLOOR_ERROR; BAD_STATE if this scaler never checked grads.
+/// are then those of the first list that overflowed. Errors: SCALE_FLOOR under GSC_FLOOR_ERROR and
+/// SPIKES under GSC_SPIKE_ERROR, both with the report filled in; BAD_STATE if this scaler never
+/// checked grads.
     scaler_get_report_sync gsc_scaler_get_report_sync(scaler: *mut gsc_scaler, grads: *const gsc_tensor_list, out_report: *mut gsc_report, stream: gsc_stream) -> gsc_status;
 /// The same without waiting: enqueues a copy into `out_report`, which is valid once the stream has
 /// passed this point. `out_report` is pinned host memory; on the CPU, any memory. Never returns
-/// SCALE_FLOOR.
+/// SCALE_FLOOR or SPIKES.
     scaler_read_report_async gsc_scaler_read_report_async(scaler: *mut gsc_scaler, grads: *const gsc_tensor_list, out_report: *mut gsc_report, stream: gsc_stream) -> gsc_status;
 /// Waits for the stream and copies the newest entries, at most `capacity`, oldest first. Writes
 /// their number to \*out_count. With capacity 0, out_entries may be NULL and \*out_count is the

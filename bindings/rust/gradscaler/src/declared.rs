@@ -22,6 +22,9 @@ Status {
     Callback = GSC_ERROR_CALLBACK,
 /// A bug in this library. Please report it.
     Internal = GSC_ERROR_INTERNAL,
+/// Gradient norms stay above their limit (only with
+/// [`SpikeAction::Error`](crate::SpikeAction::Error)).
+    Spikes = GSC_ERROR_SPIKES,
 }
 /// Element types.
 DType {
@@ -157,7 +160,18 @@ FloorAction {
 /// [`Status::ScaleFloor`](crate::Status::ScaleFloor).
     Error = GSC_FLOOR_ERROR,
 }
-/// Presets: each reproduces another system's policy step by step.
+/// What happens when `spike_patience` steps of a list were skipped in a row because their norm was
+/// above its limit.
+SpikeAction {
+/// The next step is taken, and the average moves to the norms in that row: the gradients have
+/// changed for good.
+    Step = GSC_SPIKE_STEP,
+/// Steps are skipped on. The report has [`Report::spikes_persist`](crate::Report::spikes_persist),
+/// a warning is logged, and [`GradScaler::report`](crate::GradScaler::report) fills in the report
+/// and returns [`Status::Spikes`](crate::Status::Spikes).
+    Error = GSC_SPIKE_ERROR,
+}
+/// Presets. All but the last two reproduce another system's policy step by step.
 Preset {
 /// torch.amp.GradScaler; the default.
     Torch = GSC_PRESET_TORCH,
@@ -188,6 +202,10 @@ Preset {
     OneFlow = GSC_PRESET_ONEFLOW,
 /// colossalai DynamicGradScaler.
     ColossalAI = GSC_PRESET_COLOSSALAI,
+/// No loss scale: checks, skips, clips and reports at scale 1, for bf16 and fp32 training.
+    Check = GSC_PRESET_CHECK,
+/// A scale that stays, 128 unless you set `init_scale`. An overflow skips the step.
+    StaticScale = GSC_PRESET_STATIC_SCALE,
 }
 /// Kinds of device.
 DeviceType {
@@ -285,6 +303,27 @@ ScalerOptions of gsc_scaler_options {
 /// what led to a skip. To plot the scale, give the number of steps between two reads. Range:
 /// 0..2^20. Default: 16.
     history_capacity: i32 as i32 = 16,
+/// Skip steps whose gradient norm is above this: the L2 norm of the unscaled gradients of a list
+/// before clipping, with a reducer over all ranks. Each list is judged by its own norm. The scale
+/// does not back off for it. Range: > 0; 0: none. Default: 0.
+    skip_norm: f64 as f64 = 0.0,
+/// Skip steps whose norm is above this many times the average norm and, in standard deviations,
+/// above `spike_deviations`. The average is the geometric mean of the list's norms so far, without
+/// those that lie so far off. 2 is a good value. Range: >= 1; 0: none. Default: 0.
+    spike_factor: f64 as f64 = 0.0,
+/// With `spike_factor`: the logarithm of the norm must also be more than this many standard
+/// deviations above its mean. Range: >= 0. Default: 5.
+    spike_deviations: f64 as f64 = 5.0,
+/// The newest norm counts 1 / `spike_window` in the average, at first more. `spike_factor` skips
+/// nothing before half as many norms are in it. Range: 1..2^20. Default: 128.
+    spike_window: i32 as i32 = 128,
+/// Norms in the average before any step is skipped, also by `skip_norm`. Range: >= 0. Default: 0.
+    spike_warmup: i32 as i32 = 0,
+/// Steps of a list that are skipped for their norm in a row until `spike_action`. 0: no end. Range:
+/// \>= 0. Default: 10.
+    spike_patience: i32 as i32 = 10,
+/// What happens then. Default: [`SpikeAction::Step`](crate::SpikeAction::Step).
+    spike_action: SpikeAction as SpikeAction = SpikeAction::Step,
 } flags {
 /// Grow only when the tracker equals the interval: PyTorch's exact rule. Default: also when it
 /// exceeds the interval. They differ if the interval is lowered below the tracker: with this flag
@@ -299,6 +338,8 @@ ScalerOptions of gsc_scaler_options {
 /// Keras 3). Default: multiply in fp64 and round the product (PyTorch). They differ only for
 /// factors that are not powers of two.
     fp32_products = GSC_SCALER_FP32_PRODUCTS,
+/// The scale stays what it is set to. An overflow skips the step, and counts as one at the floor.
+    static_scale = GSC_SCALER_STATIC_SCALE,
 } }
 options! {
 /// Hyper-parameters of an optimizer or of a group of its tensors. `None` is the default of the kind.
@@ -530,7 +571,7 @@ Report of gsc_report {
     consecutive_skips: i32,
 /// Updates so far, including those of a restored state.
     updates: u64,
-/// How many of these found an overflow.
+/// How many of these found an overflow or a spike.
     skipped: u64,
 /// L2 norm of the unscaled gradients before clipping; inf or NaN if they overflowed. With a
 /// reducer, over all ranks.
@@ -548,6 +589,13 @@ Report of gsc_report {
     first_tensor: Option<usize>,
 /// Index in that tensor of its first non-finite gradient.
     first_element: Option<usize>,
+/// How many of the skipped updates found a spike and no overflow.
+    spikes: u64,
+/// The norm above which the step is skipped; inf if there is no limit, or none yet. Of an update:
+/// that of the first list with a spike, else the lowest.
+    norm_limit: f64,
+/// Geometric mean of the norms of the same list, as `spike_factor` has it; 0 if there are none.
+    norm_average: f64,
 } flags {
 /// An inf or NaN was found: the step was, or will be, skipped.
     overflow = GSC_REPORT_OVERFLOW,
@@ -560,6 +608,11 @@ Report of gsc_report {
 /// warning is logged once: at the update on the CPU, by the next call that reads the scale, a
 /// report, the history or the state on a GPU. A `min_scale` prevents it.
     scale_underflow = GSC_REPORT_SCALE_UNDERFLOW,
+/// All gradients are finite and the norm is above `norm_limit`: the step was, or will be, skipped.
+    spike = GSC_REPORT_SPIKE,
+/// As many steps in a row as `spike_patience` were skipped for their norm (needs
+/// [`SpikeAction::Error`](crate::SpikeAction::Error)).
+    spikes_persist = GSC_REPORT_SPIKES_PERSIST,
 } more {
 } }
 mirror! {
@@ -576,6 +629,10 @@ HistoryEntry of gsc_history_entry {
     scale: f32,
 /// Whether that update found an overflow.
     overflow: bool,
+/// As in Report.
+    norm_limit: f64,
+/// Whether that update found no overflow, but a norm above its limit.
+    spike: bool,
 } flags {
 } more {
 } }
@@ -594,10 +651,15 @@ DeviceState of gsc_device_state {
     growth_tracker: *const i32,
 /// Overflows left before the scale backs off.
     hysteresis_tracker: *const i32,
-/// Number of non-finite gradients of the given list, as a float. NULL if no list was given.
+/// Not 0 if the step is skipped: the number of non-finite gradients of the given list as a float,
+/// or 1 for a spike. NULL if no list was given.
     found_inf: *const f32,
 /// L2 norm of the unscaled gradients of the given list. NULL if no list was given.
     grad_norm: *const f64,
+/// The norm above which the step is skipped; inf if there is no limit. NULL if no list was given.
+    norm_limit: *const f64,
+/// 1 if the step is skipped for its norm alone, else 0. NULL if no list was given.
+    spike: *const i32,
 } flags {
 } more {
 } }
@@ -657,8 +719,10 @@ ScalerState of gsc_scaler_state {
     skips_at_floor: i32,
 /// Updates so far.
     updates: i64,
-/// How many of these found an overflow.
+/// How many of these found an overflow or a spike.
     skipped: i64,
+/// How many of these found a spike and no overflow.
+    spikes: i64,
 } flags {
 } more {
 } }

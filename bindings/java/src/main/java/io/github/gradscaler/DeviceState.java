@@ -14,6 +14,8 @@ public final class DeviceState {
   private final long hysteresisTracker;
   private final long foundInf;
   private final long gradNorm;
+  private final long normLimit;
+  private final long spike;
 
   DeviceState(NativeDeviceState from) {
     scale = from.getScale();
@@ -22,6 +24,8 @@ public final class DeviceState {
     hysteresisTracker = from.getHysteresisTracker();
     foundInf = from.getFoundInf();
     gradNorm = from.getGradNorm();
+    normLimit = from.getNormLimit();
+    spike = from.getSpike();
   }
 
   /** Address (fp32): the scale. */
@@ -44,7 +48,10 @@ public final class DeviceState {
     return hysteresisTracker;
   }
 
-  /** Address (fp32): number of non-finite gradients of the given list, as a float. 0 if no list was given. */
+  /**
+   * Address (fp32): not 0 if the step is skipped: the number of non-finite gradients of the given list as a float, or
+   * 1 for a spike. 0 if no list was given.
+   */
   public long foundInf() {
     return foundInf;
   }
@@ -52,5 +59,15 @@ public final class DeviceState {
   /** Address (fp64): l2 norm of the unscaled gradients of the given list. 0 if no list was given. */
   public long gradNorm() {
     return gradNorm;
+  }
+
+  /** Address (fp64): the norm above which the step is skipped; inf if there is no limit. 0 if no list was given. */
+  public long normLimit() {
+    return normLimit;
+  }
+
+  /** Address (32-bit integer): 1 if the step is skipped for its norm alone, else 0. 0 if no list was given. */
+  public long spike() {
+    return spike;
   }
 }

@@ -71,10 +71,10 @@ public final class GradScaler implements AutoCloseable {
 
   /**
    * The fused step. Checks the optimizer's gradients unless they have been checked. If all are finite, unscales,
-   * clips and applies them in one pass. Otherwise parameters and state keep their bits, and the step counts as
-   * skipped. Any stage -&gt; STEPPED. Errors: {@link BadStateException} if stepped since the last update; {@link
-   * BadStateException} if the optimizer converts fp64 gradients to fp32 and was created after their check; {@link
-   * InvalidArgumentException} if one object is on the CPU and the other on a CUDA device.
+   * clips and applies them in one pass. Otherwise, or if their norm is a spike (section 8), parameters and state keep
+   * their bits, and the step counts as skipped. Any stage -&gt; STEPPED. Errors: {@link BadStateException} if stepped
+   * since the last update; {@link BadStateException} if the optimizer converts fp64 gradients to fp32 and was created
+   * after their check; {@link InvalidArgumentException} if one object is on the CPU and the other on a CUDA device.
    */
   public void step(Optimizer optimizer, long stream) {
     final NativeScaler self = handle();
@@ -87,11 +87,11 @@ public final class GradScaler implements AutoCloseable {
   }
 
   /**
-   * Ends the iteration. Backs the scale off if a list checked since the last update had an inf or NaN. Otherwise
-   * counts a clean step and, after growthInterval of them, grows the scale. Adds an entry to the history. All lists
-   * -&gt; READY. Disabled scaler: returns all lists to READY and does nothing else. Errors: {@link BadStateException}
-   * if no list was checked, unscaled or stepped since the last update, or if {@link GradScaler#checkRange} has
-   * checked only part of one.
+   * Ends the iteration. Backs the scale off if a list checked since the last update had an inf or NaN. If none had,
+   * but the norm of one was a spike, the scale and its trackers stay. Otherwise counts a clean step and, after
+   * growthInterval of them, grows the scale. Adds an entry to the history. All lists -&gt; READY. Disabled scaler:
+   * returns all lists to READY and does nothing else. Errors: {@link BadStateException} if no list was checked,
+   * unscaled or stepped since the last update, or if {@link GradScaler#checkRange} has checked only part of one.
    */
   public void update(long stream) {
     final NativeScaler self = handle();

@@ -9,6 +9,8 @@ public final class HistoryEntry {
   private final long nonfiniteCount;
   private final float scale;
   private final boolean overflow;
+  private final double normLimit;
+  private final boolean spike;
 
   HistoryEntry(NativeHistoryEntry from) {
     update = from.getUpdate();
@@ -16,6 +18,8 @@ public final class HistoryEntry {
     nonfiniteCount = from.getNonfiniteCount();
     scale = from.getScale();
     overflow = from.getOverflow() != 0;
+    normLimit = from.getNormLimit();
+    spike = from.getSpike() != 0;
   }
 
   /** Number of the update, counted from 0, including those of a restored state. */
@@ -41,5 +45,15 @@ public final class HistoryEntry {
   /** Whether that update found an overflow. */
   public boolean overflow() {
     return overflow;
+  }
+
+  /** As in Report. */
+  public double normLimit() {
+    return normLimit;
+  }
+
+  /** Whether that update found no overflow, but a norm above its limit. */
+  public boolean spike() {
+    return spike;
   }
 }

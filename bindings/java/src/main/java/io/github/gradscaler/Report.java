@@ -7,6 +7,8 @@ public final class Report {
   private final boolean overflow;
   private final boolean atFloor;
   private final boolean scaleUnderflow;
+  private final boolean spike;
+  private final boolean spikesPersist;
   private final float scale;
   private final int growthTracker;
   private final int hysteresisTracker;
@@ -20,11 +22,16 @@ public final class Report {
   private final long nanCount;
   private final long firstTensor;
   private final long firstElement;
+  private final long spikes;
+  private final double normLimit;
+  private final double normAverage;
 
   Report(NativeReport from) {
     overflow = (from.getFlags() & NativeCalls.REPORT_OVERFLOW) != 0;
     atFloor = (from.getFlags() & NativeCalls.REPORT_AT_FLOOR) != 0;
     scaleUnderflow = (from.getFlags() & NativeCalls.REPORT_SCALE_UNDERFLOW) != 0;
+    spike = (from.getFlags() & NativeCalls.REPORT_SPIKE) != 0;
+    spikesPersist = (from.getFlags() & NativeCalls.REPORT_SPIKES_PERSIST) != 0;
     scale = from.getScale();
     growthTracker = from.getGrowthTracker();
     hysteresisTracker = from.getHysteresisTracker();
@@ -38,6 +45,9 @@ public final class Report {
     nanCount = from.getNanCount();
     firstTensor = from.getFirstTensor();
     firstElement = from.getFirstElement();
+    spikes = from.getSpikes();
+    normLimit = from.getNormLimit();
+    normAverage = from.getNormAverage();
   }
 
   /** An inf or NaN was found: the step was, or will be, skipped. */
@@ -60,6 +70,16 @@ public final class Report {
    */
   public boolean scaleUnderflow() {
     return scaleUnderflow;
+  }
+
+  /** All gradients are finite and the norm is above normLimit: the step was, or will be, skipped. */
+  public boolean spike() {
+    return spike;
+  }
+
+  /** As many steps in a row as spikePatience were skipped for their norm (needs {@link SpikeAction#ERROR}). */
+  public boolean spikesPersist() {
+    return spikesPersist;
   }
 
   /** The scale now. */
@@ -87,7 +107,7 @@ public final class Report {
     return updates;
   }
 
-  /** How many of these found an overflow. */
+  /** How many of these found an overflow or a spike. */
   public long skipped() {
     return skipped;
   }
@@ -127,6 +147,24 @@ public final class Report {
   /** Index in that tensor of its first non-finite gradient; -1 if none. */
   public long firstElement() {
     return firstElement;
+  }
+
+  /** How many of the skipped updates found a spike and no overflow. */
+  public long spikes() {
+    return spikes;
+  }
+
+  /**
+   * The norm above which the step is skipped; inf if there is no limit, or none yet. Of an update: that of the first
+   * list with a spike, else the lowest.
+   */
+  public double normLimit() {
+    return normLimit;
+  }
+
+  /** Geometric mean of the norms of the same list, as spikeFactor has it; 0 if there are none. */
+  public double normAverage() {
+    return normAverage;
   }
   // gen-api: end
 

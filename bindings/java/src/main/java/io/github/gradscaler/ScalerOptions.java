@@ -209,6 +209,100 @@ public final class ScalerOptions {
   }
 
   /**
+   * Skip steps whose gradient norm is above this: the L2 norm of the unscaled gradients of a list before clipping,
+   * with a reducer over all ranks. Each list is judged by its own norm. The scale does not back off for it. Range:
+   * &gt; 0; 0: none. Default: 0.
+   */
+  public double skipNorm() {
+    return handle.getSkipNorm();
+  }
+
+  /** Sets {@link #skipNorm()}; returns this. */
+  public ScalerOptions skipNorm(double value) {
+    handle.setSkipNorm(value);
+    return this;
+  }
+
+  /**
+   * Skip steps whose norm is above this many times the average norm and, in standard deviations, above
+   * spikeDeviations. The average is the geometric mean of the list's norms so far, without those that lie so far off.
+   * 2 is a good value. Range: &gt;= 1; 0: none. Default: 0.
+   */
+  public double spikeFactor() {
+    return handle.getSpikeFactor();
+  }
+
+  /** Sets {@link #spikeFactor()}; returns this. */
+  public ScalerOptions spikeFactor(double value) {
+    handle.setSpikeFactor(value);
+    return this;
+  }
+
+  /**
+   * With spikeFactor: the logarithm of the norm must also be more than this many standard deviations above its mean.
+   * Range: &gt;= 0. Default: 5.
+   */
+  public double spikeDeviations() {
+    return handle.getSpikeDeviations();
+  }
+
+  /** Sets {@link #spikeDeviations()}; returns this. */
+  public ScalerOptions spikeDeviations(double value) {
+    handle.setSpikeDeviations(value);
+    return this;
+  }
+
+  /**
+   * The newest norm counts 1 / spikeWindow in the average, at first more. spikeFactor skips nothing before half as
+   * many norms are in it. Range: 1..2^20. Default: 128.
+   */
+  public int spikeWindow() {
+    return handle.getSpikeWindow();
+  }
+
+  /** Sets {@link #spikeWindow()}; returns this. */
+  public ScalerOptions spikeWindow(int value) {
+    handle.setSpikeWindow(value);
+    return this;
+  }
+
+  /** Norms in the average before any step is skipped, also by skipNorm. Range: &gt;= 0. Default: 0. */
+  public int spikeWarmup() {
+    return handle.getSpikeWarmup();
+  }
+
+  /** Sets {@link #spikeWarmup()}; returns this. */
+  public ScalerOptions spikeWarmup(int value) {
+    handle.setSpikeWarmup(value);
+    return this;
+  }
+
+  /**
+   * Steps of a list that are skipped for their norm in a row until spikeAction. 0: no end. Range: &gt;= 0. Default:
+   * 10.
+   */
+  public int spikePatience() {
+    return handle.getSpikePatience();
+  }
+
+  /** Sets {@link #spikePatience()}; returns this. */
+  public ScalerOptions spikePatience(int value) {
+    handle.setSpikePatience(value);
+    return this;
+  }
+
+  /** What happens then. Default: {@link SpikeAction#STEP}. */
+  public SpikeAction spikeAction() {
+    return SpikeAction.of(handle.getSpikeAction());
+  }
+
+  /** Sets {@link #spikeAction()}; returns this. */
+  public ScalerOptions spikeAction(SpikeAction value) {
+    handle.setSpikeAction(Check.notNull(value, "spikeAction").code());
+    return this;
+  }
+
+  /**
    * Grow only when the tracker equals the interval: PyTorch's exact rule. Default: also when it exceeds the interval.
    * They differ if the interval is lowered below the tracker: with this flag the scale then never grows.
    */
@@ -258,6 +352,17 @@ public final class ScalerOptions {
     return this;
   }
 
+  /** The scale stays what it is set to. An overflow skips the step, and counts as one at the floor. */
+  public boolean staticScale() {
+    return (handle.getFlags() & NativeCalls.SCALER_STATIC_SCALE) != 0;
+  }
+
+  /** Sets {@link #staticScale()}; returns this. */
+  public ScalerOptions staticScale(boolean value) {
+    set(NativeCalls.SCALER_STATIC_SCALE, value);
+    return this;
+  }
+
   private void set(int bit, boolean value) {
     handle.setFlags(value ? handle.getFlags() | bit : handle.getFlags() & ~bit);
   }
@@ -271,9 +376,12 @@ public final class ScalerOptions {
         + ", hysteresisRefill=" + hysteresisRefill() + ", growthTiming=" + growthTiming()
         + ", overflowTolerance=" + overflowTolerance() + ", recoveryThreshold=" + recoveryThreshold()
         + ", recoveryInterval=" + recoveryInterval() + ", floorAction=" + floorAction()
-        + ", floorPatience=" + floorPatience() + ", historyCapacity=" + historyCapacity()
-        + ", growOnEqual=" + growOnEqual() + ", noFiniteGuard=" + noFiniteGuard()
-        + ", floorExclusive=" + floorExclusive() + ", fp32Products=" + fp32Products() + ")";
+        + ", floorPatience=" + floorPatience() + ", historyCapacity=" + historyCapacity() + ", skipNorm=" + skipNorm()
+        + ", spikeFactor=" + spikeFactor() + ", spikeDeviations=" + spikeDeviations()
+        + ", spikeWindow=" + spikeWindow() + ", spikeWarmup=" + spikeWarmup() + ", spikePatience=" + spikePatience()
+        + ", spikeAction=" + spikeAction() + ", growOnEqual=" + growOnEqual() + ", noFiniteGuard=" + noFiniteGuard()
+        + ", floorExclusive=" + floorExclusive() + ", fp32Products=" + fp32Products()
+        + ", staticScale=" + staticScale() + ")";
   }
   // gen-api: end
 }

@@ -174,7 +174,7 @@ public final class ScalerState {
     return this;
   }
 
-  /** How many of these found an overflow. */
+  /** How many of these found an overflow or a spike. */
   public long skipped() {
     return handle.getSkipped();
   }
@@ -185,6 +185,17 @@ public final class ScalerState {
     return this;
   }
 
+  /** How many of these found a spike and no overflow. */
+  public long spikes() {
+    return handle.getSpikes();
+  }
+
+  /** Sets {@link #spikes()}; returns this. */
+  public ScalerState spikes(long value) {
+    handle.setSpikes(value);
+    return this;
+  }
+
   /** Every value by its name, for messages. */
   @Override
   public String toString() {
@@ -192,7 +203,8 @@ public final class ScalerState {
         + ", growthInterval=" + growthInterval() + ", growthTracker=" + growthTracker()
         + ", hysteresisTracker=" + hysteresisTracker() + ", overflowsSinceRescale=" + overflowsSinceRescale()
         + ", updatesSinceRescale=" + updatesSinceRescale() + ", consecutiveSkips=" + consecutiveSkips()
-        + ", skipsAtFloor=" + skipsAtFloor() + ", updates=" + updates() + ", skipped=" + skipped() + ")";
+        + ", skipsAtFloor=" + skipsAtFloor() + ", updates=" + updates() + ", skipped=" + skipped()
+        + ", spikes=" + spikes() + ")";
   }
   // gen-api: end
 }

@@ -21,7 +21,9 @@ public enum Status {
   /** One of your callbacks returned an error, broke its contract or threw. */
   CALLBACK(NativeCalls.ERROR_CALLBACK),
   /** A bug in this library. Please report it. */
-  INTERNAL(NativeCalls.ERROR_INTERNAL);
+  INTERNAL(NativeCalls.ERROR_INTERNAL),
+  /** Gradient norms stay above their limit (only with {@link SpikeAction#ERROR}). */
+  SPIKES(NativeCalls.ERROR_SPIKES);
 
   private final int code;
 
