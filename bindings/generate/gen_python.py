@@ -156,7 +156,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal, TypedDict
 
-from ._enums import FLOOR_ACTION, GROWTH_TIMING, HYSTERESIS_REFILL
+from ._enums import $WORDS
 from ._native import native
 
 '''
@@ -187,7 +187,8 @@ def make_fields(interface):
                   *(f"    {line}" for line in [*BEFORE.get(struct.name, []), *values(struct)]), "", "",
                   f"def {name}_of(found: Any) -> dict[str, Any]:", '    """Their values in the library\'s struct."""',
                   "    return dict(", *(f"        {line}" for line in read(struct)), "    )"]
-    return FIELDS_HEAD + "\n".join([*lines, ""])
+    words = sorted(api.constant_name(field.enum.name) for field in options.fields if field.enum)
+    return FIELDS_HEAD.replace("$WORDS", ", ".join(words)) + "\n".join([*lines, ""])
 
 
 def arguments_of(kind):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal, TypedDict
 
-from ._enums import FLOOR_ACTION, GROWTH_TIMING, HYSTERESIS_REFILL
+from ._enums import FLOOR_ACTION, GROWTH_TIMING, HYSTERESIS_REFILL, SPIKE_ACTION
 from ._native import native
 
 #: Arguments that are words.

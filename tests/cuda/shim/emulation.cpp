@@ -153,13 +153,6 @@ static void run_grid(int64_t blocks, int threads, const std::function<void()> &b
   }
 }
 
-cudaError_t check_shape(int64_t blocks, int threads) {
-  constexpr int64_t kMostBlocks = INT32_MAX;
-  constexpr int kMostThreads = 1024;
-  const bool fits = blocks >= 1 && blocks <= kMostBlocks && threads >= 1 && threads <= kMostThreads;
-  return fits ? cudaSuccess : refusal(cudaErrorInvalidConfiguration);
-}
-
 cudaError_t run(int64_t blocks, int threads, cudaStream_t stream, const std::function<void()> &body) {
   if (fails("cudaLaunchKernel")) return failure();
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;

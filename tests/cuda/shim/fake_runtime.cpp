@@ -113,6 +113,13 @@ bool fails(const char *call) {
 }
 cudaError_t refusal(cudaError_t error) { return this_thread().last_error = error; }
 cudaError_t failure() { return refusal(state().failure); }
+
+cudaError_t check_shape(int64_t blocks, int threads) {
+  constexpr int64_t kMostBlocks = INT32_MAX;
+  constexpr int kMostThreads = 1024;
+  const bool fits = blocks >= 1 && blocks <= kMostBlocks && threads >= 1 && threads <= kMostThreads;
+  return fits ? cudaSuccess : refusal(cudaErrorInvalidConfiguration);
+}
 cudaError_t take_last_error() { return std::exchange(this_thread().last_error, cudaSuccess); }
 void fail_call(int64_t index) {
   state().calls = 0;
