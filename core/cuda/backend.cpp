@@ -398,6 +398,8 @@ void CudaBackend::record(const RecordJob &job, gsc_stream stream) {
       return report(job, to_stream(stream));
     case RecordJob::Kind::kConclude:
       return check_launch(launch_record(job, to_stream(stream)), "concluding the check");
+    case RecordJob::Kind::kClip:
+      return check_launch(launch_record(job, to_stream(stream)), "setting the clip factor");
     case RecordJob::Kind::kSetPolicy:
       return check_launch(launch_record(job, to_stream(stream)), "setting the options");
     case RecordJob::Kind::kSetScale:

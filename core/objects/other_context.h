@@ -21,6 +21,7 @@ struct OtherContext {
     std::swap(record_copy, other.record_copy);
     std::swap(read, other.read);
     std::swap(scaler, other.scaler);
+    std::swap(options, other.options);
     return *this;
   }
   ~OtherContext() { read.precede_release(); }
@@ -29,7 +30,8 @@ struct OtherContext {
   DeviceMemory scaler_copy;  ///< ScalerRecord, on the list's device
   DeviceMemory record_copy;  ///< ListRecord, on the scaler's
   mutable StreamOrder read;  ///< work on the scaler's device that reads the list's record; the next check writes it
-  uint64_t scaler = 0;       ///< id of the scaler that `scaler_copy` is a copy of
+  uint64_t scaler = 0;       ///< id of the scaler that `scaler_copy` is a copy of ...
+  uint64_t options = 0;      ///< ... after its options were set so many times
 };
 
 }  // namespace gsc

@@ -80,8 +80,6 @@ class Scaler final : public Object {
   };
   /// Adds the sums of all ranks and concludes the check.
   Complaint join_ranks(TensorList &grads, bool is_written, gsc_stream stream);
-  /// Works out what a step reads, from the sums in the record.
-  void conclude(TensorList &grads, gsc_stream stream);
   /// Takes back a failed check. Only a pending clip stays in the iteration.
   void forget_check(TensorList &grads);
   void check_whole(TensorList &grads, bool unscale, CallStream &call);
@@ -139,6 +137,8 @@ class Scaler final : public Object {
   void require_usable(const TensorList &grads, const Argument &name = "grads") const;
   /// Copies the scaler's state to a list of another context. Allocates the first time.
   void send_state(TensorList &grads, CallStream &call);
+  /// The same if the options were set since.
+  void send_options(TensorList &grads, CallStream &call);
   /// Ends a call that enqueued work on a list. Later work of the scaler waits for it.
   static void leave(TensorList &grads, CallStream &call);
   /// What work on the list's device reads of the scaler.
@@ -156,7 +156,8 @@ class Scaler final : public Object {
 
   Ref<Context> context_;
   gsc_scaler_options options_;
-  uint64_t id_;  ///< never 0, never reused
+  uint64_t id_;               ///< never 0, never reused
+  uint64_t options_set_ = 0;  ///< times
   gsc_reducer reducer_{};
   DeviceMemory record_;
   DeviceMemory history_;

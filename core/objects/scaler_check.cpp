@@ -36,7 +36,7 @@ void Scaler::enter(TensorList &grads, CallStream &call, From from) {
          is_given ? "is" : "has gradients that are");
   }
   precede(grads, call);
-  if (owner == id_) return;
+  if (owner == id_) return send_options(grads, call);
   // Reserve for the whole iteration and for discard, so that neither can run out of memory in the middle.
   list_records_.reserve(lists_.size() + 1);
   discarded_.reserve(discarded_.size() + lists_.size() + 1);
@@ -127,16 +127,12 @@ Scaler::Complaint Scaler::join_ranks(TensorList &grads, bool is_written, gsc_str
     const double overflow[2] = {1.0, std::numeric_limits<double>::infinity()};
     backend.write(list->reduce, overflow, sizeof overflow, stream);
   }
-  conclude(grads, stream);
+  backend.record({.kind = RecordJob::Kind::kConclude,
+                  .list = list,
+                  .rule = grads.iteration.rule(),
+                  .scaler = enabled() ? record_on(grads) : nullptr},
+                 stream);
   return complaint;
-}
-
-void Scaler::conclude(TensorList &grads, gsc_stream stream) {
-  grads.context()->backend().record({.kind = RecordJob::Kind::kConclude,
-                                     .list = grads.record(),
-                                     .rule = grads.iteration.rule(),
-                                     .scaler = enabled() ? record_on(grads) : nullptr},
-                                    stream);
 }
 
 void Scaler::forget_check(TensorList &grads) {
@@ -226,7 +222,7 @@ void Scaler::complete(TensorList &grads, CallStream &call) {
   Iteration &it = grads.iteration;
   if (it.stage() == Stage::kReady) check_whole(grads, false, call);
   if (!it.is_concluded()) {
-    conclude(grads, call.stream());
+    call.backend.record({.kind = RecordJob::Kind::kClip, .list = grads.record(), .rule = it.rule()}, call.stream());
   }
   it.conclude();
 }

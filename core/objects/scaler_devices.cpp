@@ -41,6 +41,11 @@ void Scaler::send_state(TensorList &grads, CallStream &call) {
                   call.stream());
   call.mark();
   other.scaler = id_;  // the copy is of this scaler
+  other.options = options_set_;
+}
+
+void Scaler::send_options(TensorList &grads, CallStream &call) {
+  if (is_of_other_context(grads) && grads.other_context.options != options_set_) send_state(grads, call);
 }
 
 void Scaler::leave(TensorList &grads, CallStream &call) {

@@ -282,6 +282,7 @@ void Scaler::set_options(const gsc_scaler_options &options, gsc_stream stream) {
   context_->backend().record({.kind = RecordJob::Kind::kSetPolicy, .scaler = record(), .policy = make_policy(options)},
                              call.stream());
   options_ = options;
+  ++options_set_;
   call.mark();
 }
 

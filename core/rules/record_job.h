@@ -10,6 +10,7 @@ namespace gsc {
 struct RecordJob {
   enum class Kind : int32_t {
     kConclude,     ///< a check whose totals are in `list`, by `rule` and the rules of `scaler`, which may be NULL
+    kClip,         ///< the clip factor of `list`, whose check has been concluded, by `rule`
     kUpdate,       ///< of `scaler`, after an iteration over `lists`
     kSetPolicy,    ///< of `scaler` to `policy`
     kSetScale,     ///< of `scaler` to `scale`
@@ -38,6 +39,8 @@ GSC_HD void run_record_job(const RecordJob &job, const UpdateSummary &summary) {
   switch (job.kind) {
     case RecordJob::Kind::kConclude:
       return conclude_check(*job.list, job.rule, job.scaler);
+    case RecordJob::Kind::kClip:
+      return set_clip(*job.list, job.rule);
     case RecordJob::Kind::kUpdate:
       return conclude_update(*job.scaler, summary);
     case RecordJob::Kind::kSetPolicy:

@@ -36,7 +36,8 @@ struct ListRecord {
   int64_t judged_at;    ///< the scaler's updates when the norm was judged
   NormAverage average;  ///< by which it was judged
   NormAverage after;    ///< the average from the next update on
-  int32_t spike;        ///< 1: the step is skipped for its norm alone
+  double norm_average;  ///< its geometric mean, 0 if no norm is in it
+  int32_t spike;        ///< steps skipped for their norm in a row, this one included; 0 if this one is not
   int32_t reserved;
   // Counted while chunks are checked, in any order:
   int64_t seen_inf;
@@ -74,16 +75,15 @@ struct UpdateSummary {
   int64_t nan_count;
   int64_t first_tensor;
   int64_t first_element;
-  double norm_limit;    ///< of the first list with a spike, else the lowest
+  double norm_limit;    ///< the lowest of the lists with a spike, or of all if there is none
   double norm_average;  ///< of the same list
-  int32_t spikes;       ///< lists with one
-  int32_t spike_run;    ///< the most of them in a row in one list
+  int32_t lists;
+  int32_t spikes;     ///< lists with one
+  int32_t spike_run;  ///< the most of them in a row in one list
+  int32_t reserved;
 };
 
-GSC_HD UpdateSummary empty_summary() { return {0.0, 0.0, 0.0, 0, 0, -1, -1, __builtin_inf(), 0.0, 0, 0}; }
-
-/// The norms of a list up to now: their geometric mean, 0 if there are none.
-GSC_HD double average_norm(const ListRecord &r) { return r.after.count > 0 ? binary_power(r.after.mean) : 0.0; }
+GSC_HD UpdateSummary empty_summary() { return {0.0, 0.0, 0.0, 0, 0, -1, -1, __builtin_inf(), 0.0, 0, 0, 0, 0}; }
 
 GSC_HD void add_to_summary(UpdateSummary &s, const ListRecord &r) {
   s.sum_sq += r.reduce[1];
@@ -95,13 +95,14 @@ GSC_HD void add_to_summary(UpdateSummary &s, const ListRecord &r) {
     s.first_tensor = r.first_tensor;
     s.first_element = r.first_element;
   }
-  const bool is_lower = r.norm_limit < s.norm_limit || s.norm_average == 0.0;
-  if (s.spikes == 0 && (r.spike != 0 || is_lower)) {
+  const bool is_lower = r.norm_limit < s.norm_limit || s.lists == 0;
+  if (r.spike != 0 ? s.spikes == 0 || is_lower : s.spikes == 0 && is_lower) {
     s.norm_limit = r.norm_limit;
-    s.norm_average = average_norm(r);
+    s.norm_average = r.norm_average;
   }
-  s.spikes += r.spike;
-  if (r.spike != 0 && r.after.run > s.spike_run) s.spike_run = r.after.run;
+  s.lists += 1;
+  s.spikes += r.spike != 0 ? 1 : 0;
+  s.spike_run = r.spike > s.spike_run ? r.spike : s.spike_run;
 }
 
 struct ScalerRecord {
@@ -120,23 +121,31 @@ GSC_HD void replace_policy(ScalerRecord &r, const Policy &policy) {
   if (r.state.hysteresis_left > policy.hysteresis) r.state.hysteresis_left = policy.hysteresis;
 }
 
-/// Judges the norm of a list whose gradients are finite. May be called again for the same check. The judgement before
-/// counts once the scaler has been updated; if it has not, that check was discarded.
+/// Judges the norm of a list whose gradients are finite. The judgement before counts once the scaler has been updated; if
+/// it has not, that check was discarded.
 GSC_HD void judge_norm(ListRecord &r, const ScalerRecord &scaler) {
+  if (!skips_spikes(scaler.policy.spikes)) return;
   if (r.judged_at != scaler.state.updates) {
     r.average = r.after;
     r.judged_at = scaler.state.updates;
   }
   r.after = r.average;
   r.norm_limit = norm_limit(scaler.policy.spikes, r.average);
-  if (!skips_spikes(scaler.policy.spikes) || r.found_inf != 0.0F) return;
-  if (!is_spike(scaler.policy.spikes, r.grad_norm, r.after)) return;
-  r.spike = 1;
+  if (r.found_inf != 0.0F || !is_spike(scaler.policy.spikes, r.grad_norm, r.after)) return;
+  r.spike = r.after.run;
   r.found_inf = 1.0F;
 }
 
-/// Computes the fields that a step reads from the joined sums. 1e-6 is from PyTorch's clip_grad_norm_. Impossible sums
-/// count as an overflow. `scaler` NULL: no norm is too large.
+/// The factor that the rule asks for. 1e-6 is from PyTorch's clip_grad_norm_.
+GSC_HD void set_clip(ListRecord &r, const ClipRule &rule) {
+  r.clip = 1.0F;
+  if (rule.max_norm < 0.0 || r.found_inf != 0.0F) return;
+  const double factor = rule.max_norm / ((rule.by_amax ? r.grad_amax : r.grad_norm) + 1e-6);
+  if (factor < 1.0) r.clip = static_cast<float>(factor);
+}
+
+/// Computes the fields that a step reads from the joined sums. Impossible sums count as an overflow. `scaler` NULL: no
+/// norm is too large.
 GSC_HD void conclude_check(ListRecord &r, const ClipRule &rule, const ScalerRecord *scaler) {
   if (!are_joined_sums(r.reduce)) {
     r.reduce[0] = kMostCounted;
@@ -144,15 +153,11 @@ GSC_HD void conclude_check(ListRecord &r, const ClipRule &rule, const ScalerReco
   }
   r.grad_norm = square_root(r.reduce[1]);
   r.found_inf = static_cast<float>(r.reduce[0]);
-  r.clip = 1.0F;
   r.spike = 0;
   r.norm_limit = __builtin_inf();
   if (scaler != nullptr) judge_norm(r, *scaler);
-  const double norm = rule.by_amax ? r.grad_amax : r.grad_norm;
-  if (rule.max_norm >= 0.0 && r.found_inf == 0.0F) {
-    const double factor = rule.max_norm / (norm + 1e-6);
-    if (factor < 1.0) r.clip = static_cast<float>(factor);
-  }
+  r.norm_average = r.after.count > 0 ? binary_power(r.after.mean) : 0.0;
+  set_clip(r, rule);
 }
 
 GSC_HD void conclude_update(ScalerRecord &r, const UpdateSummary &summary) {

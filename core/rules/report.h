@@ -37,7 +37,7 @@ GSC_HD void pack_report(const ScalerRecord &r, const ListRecord *list, gsc_repor
   out.spikes = r.state.spikes;
   const bool is_spike = list != nullptr ? list->spike != 0 : nonfinite == 0.0 && r.last.spikes > 0;
   if (is_spike) out.flags |= GSC_REPORT_SPIKE;
-  const int32_t run = list != nullptr ? list->after.run : r.last.spike_run;
+  const int32_t run = list != nullptr ? list->spike : r.last.spike_run;
   if (is_spike && spikes_persist(r.policy.spikes, run)) out.flags |= GSC_REPORT_SPIKES_PERSIST;
   if (list != nullptr) {
     out.grad_norm = list->grad_norm;
@@ -47,7 +47,7 @@ GSC_HD void pack_report(const ScalerRecord &r, const ListRecord *list, gsc_repor
     out.first_tensor = list->first_tensor;
     out.first_element = list->first_element;
     out.norm_limit = list->norm_limit;
-    out.norm_average = average_norm(*list);
+    out.norm_average = list->norm_average;
   } else {
     out.grad_norm = square_root(r.last.sum_sq);
     out.grad_amax = r.last.amax;

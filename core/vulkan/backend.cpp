@@ -299,7 +299,7 @@ void VulkanBackend::apply(const ApplyJob &job, gsc_stream stream) {
 }
 
 void VulkanBackend::record(const RecordJob &job, gsc_stream stream) {
-  static_assert(sizeof(gsc_report) == 96, "programs have no struct_size there: new fields are left out of the kernel");
+  static_assert(sizeof(gsc_report) == 120, "programs have no struct_size there: new fields are left out of the kernel");
   constexpr int64_t kMostLists = 512;
   RecordArgs a{};
   a.job = job;

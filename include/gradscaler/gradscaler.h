@@ -780,8 +780,8 @@ typedef struct gsc_report {
   /** How many of the skipped updates found a spike and no overflow. */
   int64_t spikes;
   /**
-   * The norm above which the step is skipped; inf if there is no limit, or none yet. Of an update: that of the first list
-   * with a spike, else the lowest.
+   * The norm above which the step is skipped; inf if there is no limit, or none yet. Of an update: the lowest of
+   * its lists with a spike, or of all if there is none.
    */
   double norm_limit;
   /** Geometric mean of the norms of the same list, as spike_factor has it; 0 if there are none. */
@@ -860,7 +860,10 @@ typedef struct gsc_device_state {
   const double *grad_norm;
   /** The norm above which the step is skipped; inf if there is no limit. NULL if no list was given. */
   const double *norm_limit;
-  /** 1 if the step is skipped for its norm alone, else 0. NULL if no list was given. */
+  /**
+   * If the step is skipped for its norm: how many have been in a row, this one included. Else 0. NULL if no list was
+   * given.
+   */
   const int32_t *spike;
 } gsc_device_state;
 

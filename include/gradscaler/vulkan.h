@@ -37,7 +37,7 @@
  *   - Memory. "Device memory" is a VkDeviceAddress, cast to a pointer, in a buffer with
  *     VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT. That goes for tensors, device scalars, what
  *     gsc_scaler_get_device_state returns, and `out_report` of gsc_scaler_read_report_async: an address, such as that
- *     of mapped memory, to which the 96 bytes are written that a report has in 0.1; no struct_size is read there.
+ *     of mapped memory, to which the 120 bytes are written that a report has in 0.1; no struct_size is read there.
  *     Vulkan has no call that tells whose memory an address is: host addresses, and addresses beyond a buffer, are
  *     accepted.
  *   - Streams. A stream is a VkCommandBuffer in the recording state, primary or secondary, outside of a render pass, of

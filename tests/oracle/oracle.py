@@ -16,7 +16,7 @@ STORED = {FP16: np.float16, BF16: np.uint16, FP32: np.float32, FP64: np.float64}
  ADAMW_SCHEDULE_FREE, SGD_SCHEDULE_FREE, LARS, NOVOGRAD) = KINDS = range(17)
 NESTEROV, AMSGRAD, MAXIMIZE, ZERO_GRADS, WRITE_GRADS, CENTERED, DECOUPLED, BIAS_CORRECTION = (2 ** i for i in range(8))
 COUNT_UNCHANGED, EMA_WARMUP = 256, 512
-GROW_ON_EQUAL, NO_FINITE_GUARD, FLOOR_EXCLUSIVE, FP32_PRODUCTS = 1, 2, 4, 8
+GROW_ON_EQUAL, NO_FINITE_GUARD, FLOOR_EXCLUSIVE, FP32_PRODUCTS, STATIC_SCALE = 1, 2, 4, 8, 16
 ON_GROWTH, ON_CLEAN_STEP, CONSECUTIVE = range(3)
 AT_INTERVAL, ONE_LATER, FIRST_ONE_LATER = range(3)
 
@@ -94,7 +94,7 @@ class Policy:
         self.o = o
         self.scale = np.float32(o.init_scale if o.enabled else 1)
         self.growth_tracker = self.overflows_since_rescale = self.updates_since_rescale = 0
-        self.consecutive_skips = self.skips_at_floor = self.updates = self.skipped = 0
+        self.consecutive_skips = self.skips_at_floor = self.updates = self.skipped = self.spikes = 0
         self.hysteresis_tracker = o.hysteresis
 
     @property
@@ -106,10 +106,15 @@ class Policy:
             return self.scale * np.float32(factor)
         return np.float32(float(self.scale) * factor)
 
-    def update(self, overflow):
+    def update(self, overflow, spike):
         self.updates += 1
         self.updates_since_rescale += 1
-        (self.overflow if overflow else self.clean)()
+        (self.overflow if overflow else self.spike if spike else self.clean)()
+
+    def spike(self):
+        self.skipped += 1
+        self.spikes += 1
+        self.consecutive_skips += 1
 
     def overflow(self):
         o = self.o
@@ -122,7 +127,7 @@ class Policy:
             return
         if o.overflow_tolerance and self.overflows_since_rescale / self.updates_since_rescale < o.overflow_tolerance:
             return
-        product = self.times(o.backoff_factor)
+        product = self.scale if o.flags & STATIC_SCALE else self.times(o.backoff_factor)
         floor = np.float32(o.min_scale)
         exclusive = o.flags & FLOOR_EXCLUSIVE
         at_floor = product == self.scale or (
@@ -143,7 +148,7 @@ class Policy:
         recovers = o.recovery_threshold and self.scale < np.float32(o.recovery_threshold)
         interval = o.recovery_interval if recovers else o.growth_interval
         tested = self.growth_tracker + (o.growth_timing == AT_INTERVAL)
-        if not (tested == interval if o.flags & GROW_ON_EQUAL else tested >= interval):
+        if o.flags & STATIC_SCALE or not (tested == interval if o.flags & GROW_ON_EQUAL else tested >= interval):
             self.growth_tracker += 1
             return
         self.growth_tracker = 1 if o.growth_timing == FIRST_ONE_LATER else 0
@@ -154,6 +159,72 @@ class Policy:
         if np.isfinite(grown) or o.flags & NO_FINITE_GUARD:
             self.scale = grown
             self.updates_since_rescale = 0
+
+
+def log2(x):
+    f, e = math.frexp(x)
+    while f > 1.4142135623730951:
+        f, e = f * 0.5, e + 1
+    while f < 0.7071067811865476:
+        f, e = f * 2, e - 1
+    s, q = (f - 1) / (f + 1), 0.0
+    for i in range(31, 0, -2):
+        q = q * (s * s) + 1 / i
+    return e + 2 * s * q / math.log(2)
+
+
+def exp2(x):
+    if x >= 1030:
+        return math.inf
+    k = int(x) - (x < 0)
+    y, p = (x - k) * math.log(2), 1.0
+    for i in range(24, 0, -1):
+        p = 1.0 + y / i * p
+    return math.ldexp(p, k)
+
+
+class Norms:
+    """What the norms of a list have been. `o` has the fields of gsc_scaler_options."""
+
+    def __init__(self):
+        self.m = self.v = self.a = 0.0
+        self.c = self.r = 0
+
+    def spread(self, o):
+        return max(o.spike_deviations * math.sqrt(self.v), log2(o.spike_factor))
+
+    def limit(self, o):
+        if self.c < o.spike_warmup:
+            return math.inf
+        limits = [o.skip_norm] if o.skip_norm else []
+        if o.spike_factor and self.c >= o.spike_window // 2:
+            limits.append(exp2(self.m + self.spread(o)))
+        return min(limits, default=math.inf)
+
+    def average(self):
+        return exp2(self.m) if self.c else 0.0
+
+    def judge(self, o, n):
+        """Whether a step with the norm n is skipped."""
+        if n == 0:
+            return False
+        skips, x = n > self.limit(o), log2(n) if n < math.inf else 1024.0
+        d = x - self.m
+        far = skips or (o.spike_factor and self.c >= 8 and abs(d) > self.spread(o))
+        if not far:
+            w = max(2 / (self.c + 2), 1 / o.spike_window)
+            self.m += w * d
+            self.v = (1 - w) * (self.v + w * d * d)
+            self.c, self.r = self.c + 1, 0
+            return False
+        side = 1 if skips or d > 0 else -1
+        row = max(self.r * side, 0)
+        self.a = x if row == 0 else self.a + (x - self.a) / (row + 1)
+        if o.spike_patience and row >= o.spike_patience and not (skips and o.spike_action):
+            self.m, self.c, self.r = self.a, min(self.c, o.spike_window // 2), 0
+            return False
+        self.r = side * (row + 1)
+        return skips
 
 
 # -- Gradients
@@ -190,9 +261,16 @@ class Check:
         total = math.nan if self.nan_count else math.inf if self.inf_count else sum_of_squares(every)
         self.grad_norm = math.sqrt(total * float(inv) * float(inv))
 
+    #: The norm's limit, the average after it and the row of those that are far off.
+    spike, norm_limit, norm_average, row = False, math.inf, 0.0, 0
+
     @property
     def overflow(self):
         return self.nonfinite_count > 0
+
+    @property
+    def skips(self):
+        return self.overflow or self.spike
 
 
 def clip_factor(max_norm, norm):

@@ -24,8 +24,18 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/support"))
 from c_library import CLibrary  # noqa: E402
 
+#: Calls that take a list into the scaler's iteration.
+ENTERS = ("check", "check_range", "unscale", "clip_grad_norm", "clip_grad_value", "step", "step_and_update",
+          "should_step")
+
 
 class Program(World):
+    # Whether the program has scaled since the last update and in the iteration before, and whether it has the scale.
+    scales, scaled_before, has_scale = False, False, True
+
+    def has_old_gradients(self):
+        return self.enabled and self.scaled_before and not self.has_scale
+
     def call(self):
         choices = dict(backward=10, scale=2, check=3, check_range=3, unscale=4, clip_grad_norm=3, clip_grad_value=3,
                        step=12, step_and_update=4, should_step=2, update=14, discard=1, set_scale=1, set_options=1,
@@ -34,6 +44,13 @@ class Program(World):
         name = self.random.choice(list(choices), p=np.array(list(choices.values())) / sum(choices.values()))
         o = self.pick(self.optimizers)
         self.log.append(f"{name} {o.number}")
+        if name in ENTERS and self.has_old_gradients():
+            # Refused until the program has the scale.
+            self.expect(BAD_STATE, "scaler_check", self.scaler, o.grads.handle, None)
+            scale = ctypes.c_float()
+            self.must("scaler_get_scale_sync", self.scaler, byref(scale), None)
+            assert np.float32(scale.value) == self.policy.scale
+            self.has_scale = True
         getattr(self, "call_" + str(name))(o)
         self.compare()
 
@@ -51,6 +68,7 @@ class Program(World):
         tensors = [self.lib.gsc_tensor(data=a.ctypes.data, count=a.size, dtype=d)
                    for a, d in ((x, source), (y, target))]
         self.must("scaler_scale", self.scaler, *map(byref, tensors), 1, None)
+        self.scales = self.has_scale = True
         kind = np.float64 if FP64 in (source, target) else np.float32
         want = oracle.narrow(oracle.widen(x, source).astype(kind) * kind(self.policy.scale), target)
         assert same(y, want if self.enabled or source != target else x), (source, target, x, y, want)
@@ -141,13 +159,13 @@ class Program(World):
         if grads.stage == READY and (self.enabled or grads.max_norm is not None and not grads.norm_applied):
             self.do_check(grads, False)
         checked = grads.check is not None and (self.enabled or grads.max_norm is not None)
-        overflow = self.enabled and grads.check.overflow
+        skips = self.enabled and grads.check.skips
         grads.used, grads.stage, grads.left_scaled = True, STEPPED, not grads.unscaled
         if updates and self.enabled:
             self.update_policy()
         if checked:
             self.take_norm(grads)
-        self.step_model(o, overflow, inv, grads.clip(), math.inf if grads.value_applied else grads.value)
+        self.step_model(o, skips, inv, grads.clip(), math.inf if grads.value_applied else grads.value)
         if not self.enabled:
             grads.ready()
 
@@ -156,10 +174,12 @@ class Program(World):
             self.stepped(o)
 
     def update_policy(self):
+        self.scaled_before, self.scales, self.has_scale = self.scales, False, False
         lists = [grads for grads in self.lists if grads.stage != READY]
-        overflow = any(grads.check.overflow for grads in lists)
-        self.policy.update(overflow)
-        self.history.append((self.policy.updates - 1, [grads.check for grads in lists], self.policy.scale, overflow))
+        overflow, spikes = (any(getattr(grads.check, name) for grads in lists) for name in ("overflow", "spike"))
+        self.policy.update(overflow, spikes)
+        self.history.append((self.policy.updates - 1, [grads.check for grads in lists], self.policy.scale, overflow,
+                             spikes and not overflow))
 
     def ready(self):
         for grads in self.lists:
@@ -195,7 +215,7 @@ class Program(World):
         elif grads.max_norm is not None and not grads.norm_applied:
             self.do_check(grads, False)
             self.take_norm(grads)
-        assert apply.value == (0 if self.enabled and grads.check.overflow else 1)
+        assert apply.value == (0 if self.enabled and grads.check.skips else 1)
         grads.rewrite(grads.clip(), math.inf)
         grads.norm_applied = grads.max_norm is not None
         grads.used, grads.stage = True, STEPPED
@@ -214,7 +234,7 @@ class Program(World):
         scale = np.float32(self.pick([1.0, 1024.0, 3.0, 0.1, 2.0 ** 20]))
         self.must("scaler_set_scale", self.scaler, scale, None)
         if self.enabled:
-            self.policy.scale, self.policy.skips_at_floor = scale, 0
+            self.policy.scale, self.policy.skips_at_floor, self.has_scale = scale, 0, True
             for grads in self.lists:
                 grads.ready()
 
@@ -231,7 +251,7 @@ class Program(World):
             self.note(vars(self.options))
 
     STATE = ("scale", "growth_tracker", "hysteresis_tracker", "overflows_since_rescale", "updates_since_rescale",
-             "consecutive_skips", "skips_at_floor", "updates", "skipped")
+             "consecutive_skips", "skips_at_floor", "updates", "skipped", "spikes")
 
     def call_move_state(self, _):
         """Saves the state, and restores it, or an earlier one."""
@@ -255,6 +275,7 @@ class Program(World):
         for name in self.STATE:
             setattr(self.policy, name, getattr(state, name))
         self.policy.scale = np.float32(state.scale)
+        self.has_scale = True
         for name in ("growth_factor", "backoff_factor", "growth_interval"):
             setattr(self.options, name, getattr(state, name))
         self.history = []
@@ -365,7 +386,8 @@ class Program(World):
 
     def call_checkpoint(self, o):
         if o.saved is not None and self.chance(0.5):
-            buffer, state, t, applied, skipped = o.saved
+            buffer, state, t, applied, skipped, norms = o.saved
+            o.grads.next_norms, o.grads.judged_at = norms, -1
             self.must("optimizer_load_sync", o.handle, buffer, len(buffer), None)
             for s, (arrays, scales) in zip(o.state, state, strict=True):
                 for m, a in zip([*s.model, *getattr(s, "scale_model", [])], [*arrays, *scales], strict=True):
@@ -377,7 +399,7 @@ class Program(World):
         buffer = ctypes.create_string_buffer(size.value)
         self.must("optimizer_save_sync", o.handle, buffer, size.value, None)
         state = copy.deepcopy([(s.model, getattr(s, "scale_model", [])) for s in o.state])
-        o.saved = buffer, state, list(o.t), o.applied, o.skipped
+        o.saved = buffer, state, list(o.t), o.applied, o.skipped, o.grads.next_norms
 
     def call_steps(self, o):
         o.used = True
@@ -401,11 +423,13 @@ class Program(World):
         self.must("scaler_get_history_sync", self.scaler, entries, 64, byref(count), None)
         kept = self.history[len(self.history) - min(len(self.history), self.options.history_capacity):]
         assert count.value == len(kept), (count.value, len(kept))
-        for entry, (number, checks, scale, overflow) in zip(entries, kept, strict=False):
+        for entry, (number, checks, scale, overflow, spike) in zip(entries, kept, strict=False):
             norm = math.sqrt(sum(check.grad_norm ** 2 for check in checks))
             nonfinite = sum(check.nonfinite_count for check in checks)
-            assert (entry.update, entry.nonfinite_count, np.float32(entry.scale), bool(entry.overflow)) == (
-                number, nonfinite, scale, overflow), (fields(entry), number, nonfinite, scale, overflow)
+            limit = min(check.norm_limit for check in checks if check.spike or not any(c.spike for c in checks))
+            wanted = number, nonfinite, scale, overflow, spike, limit
+            assert (entry.update, entry.nonfinite_count, np.float32(entry.scale), bool(entry.overflow),
+                    bool(entry.spike), entry.norm_limit) == wanted, (fields(entry), wanted)
             assert entry.grad_norm == norm or math.isnan(norm) and math.isnan(entry.grad_norm) or \
                 abs(entry.grad_norm - norm) <= 1e-12 * norm, (entry.grad_norm, norm)
 

@@ -4,6 +4,7 @@
 The library is called by tests/support/c_library.py. Every list keeps two copies of its buffers: `arrays`, which the
 library works on, and `model`. random_programs.py has the calls.
 """
+import copy
 import ctypes
 import math
 import pathlib
@@ -24,7 +25,7 @@ API = api.load(ROOT)
 KINDS = dict(enumerate(API.kinds))
 FLAGS = {field.name: 1 << i for i, field in enumerate(API.type("gsc_optimizer_options").flags)}
 
-OK, INVALID, BAD_STATE, SCALE_FLOOR = 0, 1, 2, 7
+OK, INVALID, BAD_STATE, SCALE_FLOOR, SPIKES = 0, 1, 2, 7, 10
 # A column is summed over 16 rows in fp32; what follows is fp64.
 NORM_ERROR = 17 * 2.0 ** -24
 RATIO_BITS = 8
@@ -76,6 +77,9 @@ class List:
         self.model = [a.copy() for a in self.arrays]
         self.present = [True] * len(counts)
         self.check = None
+        # By which the next norm is judged, and with the norm that was judged last, at so many updates.
+        self.norms = self.next_norms = oracle.Norms()
+        self.judged_at = -1
         self.fp32_limit = False
         self.ready()
 
@@ -93,7 +97,7 @@ class List:
         return [(m if here else None, d) for m, here, d in zip(self.model, self.present, self.dtypes, strict=True)]
 
     def clip(self):
-        if self.max_norm is None or self.norm_applied or self.check is None or self.check.overflow:
+        if self.max_norm is None or self.norm_applied or self.check is None or self.check.skips:
             return np.float32(1)
         return oracle.clip_factor(self.max_norm, self.check.grad_amax if self.by_amax else self.check.grad_norm)
 
@@ -208,8 +212,11 @@ class World:
             "max_scale": [0.0, 0.0, scale, scale * 3, 3.4028234663852886e38], "hysteresis": [1, 1, 2, 3],
             "hysteresis_refill": [0, 1, 2], "growth_timing": [0, 1, 2], "overflow_tolerance": [0.0, 0.0, 0.3, 0.5, 1.0],
             "recovery_threshold": [recovery[0]], "recovery_interval": [recovery[1]], "floor_action": [0, 1, 2],
-            "floor_patience": [1, 1, 2], "history_capacity": [0, 1, 3, 16], "enabled": [1]}
-        o.flags = pick(range(16))
+            "floor_patience": [1, 1, 2], "history_capacity": [0, 1, 3, 16], "enabled": [1],
+            "skip_norm": [0.0, 0.0, 0.0, 1.0, 100.0], "spike_factor": [0.0, 0.0, 1.0, 1.5, 4.0],
+            "spike_deviations": [0.0, 0.5, 5.0], "spike_window": [1, 2, 5, 128], "spike_warmup": [0, 0, 2],
+            "spike_patience": [0, 1, 3], "spike_action": [0, 0, 1]}
+        o.flags = pick(range(32))
         for field in API.type("gsc_scaler_options").fields:
             setattr(o, field.name, pick(values_of(field.name, values)))
 
@@ -318,30 +325,52 @@ class World:
 
     def do_check(self, grads, unscale):
         """Check or unscale of a whole list. The norm of the library is taken, once it is near enough."""
-        grads.check = oracle.Check(grads.tensors(), self.policy.inv_scale, grads.fp32_limit, unscale)
+        check = grads.check = oracle.Check(grads.tensors(), self.policy.inv_scale, grads.fp32_limit, unscale)
         grads.used = True
+        check.norm_average = grads.next_norms.average()
+        if not self.enabled or not (self.options.skip_norm or self.options.spike_factor):
+            return
+        if grads.judged_at != self.policy.updates:
+            grads.norms, grads.judged_at = grads.next_norms, self.policy.updates
+        grads.next_norms = copy.copy(grads.norms)
+        if not check.overflow:
+            self.near_norm(check, self.raw_report(grads)[0].grad_norm)
+        check.norm_limit = grads.norms.limit(self.options)
+        check.spike = not check.overflow and grads.next_norms.judge(self.options, check.grad_norm)
+        check.norm_average, check.row = grads.next_norms.average(), grads.next_norms.r
 
     def take_norm(self, grads):
         """Compares the report of a list's last check with the oracle's, and takes over its norm: clip factors are
         compared to the bit for the norm that was reported."""
-        report = self.report(grads)
-        want, check = report.grad_norm, grads.check
+        report, check = self.report(grads), grads.check
+        self.near_norm(check, report.grad_norm)
+        names = ["grad_amax", "nonfinite_count", "inf_count", "nan_count", "first_tensor", "first_element"]
+        for name in names + ["norm_limit", "norm_average"] * self.enabled:
+            assert getattr(report, name) == getattr(check, name), \
+                f"{name} {getattr(report, name)}, the oracle has {getattr(check, name)}"
+        assert bool(report.flags & 1) == check.overflow
+        assert bool(report.flags & 8) == check.spike
+
+    @staticmethod
+    def near_norm(check, want):
         exact = check.grad_norm
         near = want == exact or (math.isnan(want) and math.isnan(exact)) or abs(want - exact) <= NORM_ERROR * abs(exact)
         assert near, f"grad_norm {want}, the oracle has {exact}"
         check.grad_norm = want
-        for name in ("grad_amax", "nonfinite_count", "inf_count", "nan_count", "first_tensor", "first_element"):
-            assert getattr(report, name) == getattr(check, name), \
-                f"{name} {getattr(report, name)}, the oracle has {getattr(check, name)}"
-        assert bool(report.flags & 1) == check.overflow
+
+    def raw_report(self, grads):
+        report = self.lib.struct("gsc_report")
+        return report, self.lib.scaler_get_report_sync(self.scaler, grads.handle, byref(report), None)
 
     def report(self, grads):
-        report, p = self.lib.struct("gsc_report"), self.policy
-        status = self.lib.scaler_get_report_sync(self.scaler, grads.handle, byref(report), None)
-        at_floor = self.options.floor_action != 0 and p.skips_at_floor >= self.options.floor_patience
-        assert status == (SCALE_FLOOR if at_floor and self.options.floor_action == 2 else OK), status
+        (report, status), p, o = self.raw_report(grads), self.policy, self.options
+        at_floor = o.floor_action != 0 and p.skips_at_floor >= o.floor_patience
+        persist = bool(grads.check.spike and o.spike_action and 0 < o.spike_patience <= grads.check.row)
+        wanted = SCALE_FLOOR if at_floor and o.floor_action == 2 else SPIKES if persist else OK
+        assert status == wanted, (status, wanted)
         assert bool(report.flags & 2) == at_floor
-        for name in ("scale", "growth_tracker", "hysteresis_tracker", "consecutive_skips", "updates", "skipped"):
+        assert bool(report.flags & 16) == persist
+        for name in ("scale", "growth_tracker", "hysteresis_tracker", "consecutive_skips", "updates", "skipped", "spikes"):
             assert getattr(report, name) == getattr(p, name), f"{name} {getattr(report, name)}, not {getattr(p, name)}"
         return report
 

@@ -53,7 +53,8 @@ namespace Gradscaler
     public IntPtr NormLimit { get; private set; }
 
     /// <summary>
-    /// Address (32-bit integer): 1 if the step is skipped for its norm alone, else 0. IntPtr.Zero if no list was given.
+    /// Address (32-bit integer): if the step is skipped for its norm: how many have been in a row, this one included.
+    /// Else 0. IntPtr.Zero if no list was given.
     /// </summary>
     public IntPtr Spike { get; private set; }
   }

@@ -104,8 +104,8 @@ namespace Gradscaler
     public long Spikes { get; private set; }
 
     /// <summary>
-    /// The norm above which the step is skipped; inf if there is no limit, or none yet. Of an update: that of the first
-    /// list with a spike, else the lowest.
+    /// The norm above which the step is skipped; inf if there is no limit, or none yet. Of an update: the lowest of its
+    /// lists with a spike, or of all if there is none.
     /// </summary>
     public double NormLimit { get; private set; }
 

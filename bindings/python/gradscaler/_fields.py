@@ -185,8 +185,8 @@ class Report:
     first_element: int
     #: How many of the skipped updates found a spike and no overflow.
     spikes: int
-    #: The norm above which the step is skipped; inf if there is no limit, or none yet. Of an update: that of the first
-    #: list with a spike, else the lowest.
+    #: The norm above which the step is skipped; inf if there is no limit, or none yet. Of an update: the lowest of its
+    #: lists with a spike, or of all if there is none.
     norm_limit: float
     #: Geometric mean of the norms of the same list, as `spike_factor` has it; 0 if there are none.
     norm_average: float

@@ -422,7 +422,7 @@ gsc_report {
 /// How many of the skipped updates found a spike and no overflow.
     spikes: i64,
 /// The norm above which the step is skipped; inf if there is no limit, or none yet. Of an update:
-/// that of the first list with a spike, else the lowest.
+/// the lowest of its lists with a spike, or of all if there is none.
     norm_limit: f64,
 /// Geometric mean of the norms of the same list, as spike_factor has it; 0 if there are none.
     norm_average: f64,
@@ -467,7 +467,8 @@ gsc_device_state {
     grad_norm: *const f64,
 /// The norm above which the step is skipped; inf if there is no limit. NULL if no list was given.
     norm_limit: *const f64,
-/// 1 if the step is skipped for its norm alone, else 0. NULL if no list was given.
+/// If the step is skipped for its norm: how many have been in a row, this one included. Else 0.
+/// NULL if no list was given.
     spike: *const i32,
 }
 /// The scaler's part of a checkpoint. Plain data of fixed layout: write it to a file whole, or

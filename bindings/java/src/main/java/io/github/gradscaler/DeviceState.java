@@ -66,7 +66,10 @@ public final class DeviceState {
     return normLimit;
   }
 
-  /** Address (32-bit integer): 1 if the step is skipped for its norm alone, else 0. 0 if no list was given. */
+  /**
+   * Address (32-bit integer): if the step is skipped for its norm: how many have been in a row, this one included.
+   * Else 0. 0 if no list was given.
+   */
   public long spike() {
     return spike;
   }

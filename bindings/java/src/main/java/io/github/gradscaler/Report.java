@@ -155,8 +155,8 @@ public final class Report {
   }
 
   /**
-   * The norm above which the step is skipped; inf if there is no limit, or none yet. Of an update: that of the first
-   * list with a spike, else the lowest.
+   * The norm above which the step is skipped; inf if there is no limit, or none yet. Of an update: the lowest of its
+   * lists with a spike, or of all if there is none.
    */
   public double normLimit() {
     return normLimit;
