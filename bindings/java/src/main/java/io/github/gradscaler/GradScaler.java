@@ -71,10 +71,11 @@ public final class GradScaler implements AutoCloseable {
 
   /**
    * The fused step. Checks the optimizer's gradients unless they have been checked. If all are finite, unscales,
-   * clips and applies them in one pass. Otherwise, or if their norm is a spike (section 8), parameters and state keep
-   * their bits, and the step counts as skipped. Any stage -&gt; STEPPED. Errors: {@link BadStateException} if stepped
-   * since the last update; {@link BadStateException} if the optimizer converts fp64 gradients to fp32 and was created
-   * after their check; {@link InvalidArgumentException} if one object is on the CPU and the other on a CUDA device.
+   * clips and applies them in one pass. Otherwise, or if their norm is a spike by skipNorm or spikeFactor, parameters
+   * and state keep their bits, and the step counts as skipped. Any stage -&gt; STEPPED. Errors: {@link
+   * BadStateException} if stepped since the last update; {@link BadStateException} if the optimizer converts fp64
+   * gradients to fp32 and was created after their check; {@link InvalidArgumentException} if one object is on the CPU
+   * and the other on a CUDA device.
    */
   public void step(Optimizer optimizer, long stream) {
     final NativeScaler self = handle();
