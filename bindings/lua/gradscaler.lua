@@ -166,14 +166,18 @@ function gs.optimizer(context, values, params, grads, model_copy)
   return keep(made, params, grads, model_copy)
 end
 
---- `values`: fields of gsc_scaler_options, over PyTorch's policy.
+--- `values`: fields of gsc_scaler_options, over the policy of values.preset, without it PyTorch's.
 function gs.scaler(context, values)
-  local options = ffi.new("gsc_scaler_options")
-  gs.check(gs.C.gsc_scaler_options_init(options, ffi.sizeof(options), gs.C.GSC_PRESET_TORCH))
-  return make("scaler", context, fill(options, values))
+  local options, fields = ffi.new("gsc_scaler_options"), {}
+  for key, value in pairs(values or {}) do fields[key] = value end
+  local preset = fields.preset or gs.C.GSC_PRESET_TORCH
+  fields.preset = nil
+  gs.check(gs.C.gsc_scaler_options_init(options, ffi.sizeof(options), preset))
+  return make("scaler", context, fill(options, fields))
 end
 
---- A gsc_report; of the gradients, or without them of all of the last update.
+--- A gsc_report; of the gradients, or without them of all of the last update. Raises under GSC_FLOOR_ERROR and
+--- GSC_SPIKE_ERROR; gs.C.gsc_scaler_get_report_sync fills in the report there too.
 function gs.report(scaler, grads)
   local report = ffi.new("gsc_report")
   report.struct_size = ffi.sizeof(report)

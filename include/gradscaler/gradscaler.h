@@ -695,8 +695,8 @@ GSC_API gsc_status gsc_scaler_scale(gsc_scaler *scaler, const gsc_tensor *src, c
                                     gsc_stream stream);
 /**
  * The fused step. Checks the optimizer's gradients unless they have been checked. If all are finite, unscales, clips
- * and applies them in one pass. Otherwise, or if their norm is a spike (section 8), parameters and state keep their bits,
- * and the step counts as skipped.
+ * and applies them in one pass. Otherwise, or if their norm is a spike by skip_norm or spike_factor, parameters and
+ * state keep their bits, and the step counts as skipped.
  * Any stage -> STEPPED.
  *
  * Errors: BAD_STATE if stepped since the last update; BAD_STATE if the optimizer converts fp64 gradients to fp32 and
@@ -800,8 +800,8 @@ GSC_API gsc_status gsc_scaler_get_report_sync(gsc_scaler *scaler, const gsc_tens
                                               gsc_stream stream);
 /**
  * The same without waiting: enqueues a copy into `out_report`, which is valid once the stream has passed this point.
- * `out_report` is pinned host memory; on the CPU, any memory. Never returns SCALE_FLOOR or
- * SPIKES.
+ * `out_report` is pinned host memory; on the CPU, any memory.
+ * Never returns SCALE_FLOOR or SPIKES.
  * @nullable{grads} @device{out_report}
  */
 GSC_API gsc_status gsc_scaler_read_report_async(gsc_scaler *scaler, const gsc_tensor_list *grads,
@@ -819,7 +819,7 @@ typedef struct gsc_history_entry {
   float scale;
   /** Whether that update found an overflow. @bool */
   int32_t overflow;
-  /** As in gsc_report. */
+  /** The norm above which a step was skipped; inf without a limit. Of the first list with a spike, else the lowest. */
   double norm_limit;
   /** Whether that update found no overflow, but a norm above its limit. @bool */
   int32_t spike;
@@ -1224,7 +1224,7 @@ enum {
    * As GSC_FLOOR_CLAMP; after floor_patience skips in a row the report has GSC_REPORT_AT_FLOOR and a warning is logged.
    */
   GSC_FLOOR_REPORT = 1,
-  /** As GSC_FLOOR_REPORT; gsc_scaler_get_report_sync then fills in the report and returns GSC_ERROR_SCALE_FLOOR. */
+  /** As GSC_FLOOR_REPORT; gsc_scaler_get_report_sync then fails with GSC_ERROR_SCALE_FLOOR and fills in the report. */
   GSC_FLOOR_ERROR = 2
 };
 
@@ -1236,8 +1236,8 @@ enum {
   /** The next step is taken, and the average moves to the norms in that row: the gradients have changed for good. */
   GSC_SPIKE_STEP = 0,
   /**
-   * Steps are skipped on. The report has GSC_REPORT_SPIKES_PERSIST, a warning is logged, and gsc_scaler_get_report_sync
-   * fills in the report and returns GSC_ERROR_SPIKES.
+   * Further spikes are skipped too. The report has GSC_REPORT_SPIKES_PERSIST, a warning is logged, and
+   * gsc_scaler_get_report_sync fails with GSC_ERROR_SPIKES and fills in the report.
    */
   GSC_SPIKE_ERROR = 1
 };

@@ -144,6 +144,54 @@ TEST_F(GradScalerTest, FloorErrorFillsInTheReport) {
   EXPECT_STATUS(scaler.get_report_sync(), GSC_ERROR_SCALE_FLOOR);
 }
 
+TEST_F(GradScalerTest, SpikesSkipAndTheirErrorFillsInTheReport) {
+  ScalerOptions options = ScalerOptions::preset(Preset::check);
+  options.skip_norm = 5.0;
+  options.spike_patience = 2;
+  options.spike_action = SpikeAction::error;
+  GradScaler scaler(context_, options);
+  scaler.step_and_update(sgd_);
+  EXPECT_EQ(weights_, (Floats{1.0f, 2.0f}));
+  gsc_report report = scaler.get_report_sync(grads_);
+  EXPECT_EQ(report.flags, uint32_t{GSC_REPORT_SPIKE});
+  EXPECT_EQ(report.norm_limit, 5.0);
+  EXPECT_EQ(*scaler.get_device_state(grads_).spike, 1);
+  EXPECT_EQ(scaler.get_history_sync()[0].spike, 1);
+  scaler.step_and_update(sgd_);
+  EXPECT_STATUS(scaler.get_report_sync(report), GSC_ERROR_SPIKES);
+  EXPECT_EQ(report.spikes, 2);
+  EXPECT_TRUE((report.flags & GSC_REPORT_SPIKES_PERSIST) != 0);
+  EXPECT_STATUS(scaler.get_report_sync(grads_), GSC_ERROR_SPIKES);
+  EXPECT_EQ(scaler.get_scale_sync(), 1.0f);
+}
+
+TEST_F(GradScalerTest, AStaticScaleStays) {
+  ScalerOptions options = ScalerOptions::preset(Preset::static_scale);
+  EXPECT_NE(options.flags & GSC_SCALER_STATIC_SCALE, 0u);
+  options.growth_interval = 1;
+  GradScaler scaler(context_, options);
+  for (const float gradient : {4.0f, INFINITY, 8.0f}) {
+    gradients_[0] = gradient;
+    scaler.step_and_update(sgd_);
+    EXPECT_EQ(scaler.get_scale_sync(), 128.0f);
+  }
+  EXPECT_EQ(scaler.get_report_sync().skipped, 1);
+}
+
+TEST_F(GradScalerTest, GradientsOfBeforeTheUpdateAreRefused) {
+  Floats weight = {0.0f}, gradient = {4.0f}, loss = {1.0f};
+  TensorList params(context_, tensor(weight)), grads(context_, tensor(gradient));
+  Optimizer second(context_, {.kind = OptimizerKind::sgd, .lr = 1.0}, params, grads);
+  scaler_.scale(tensor(loss), tensor(loss));
+  scaler_.step(sgd_);
+  scaler_.update();
+  EXPECT_STATUS(scaler_.step(second), GSC_ERROR_BAD_STATE);
+  EXPECT_EQ(weight[0], 0.0f);
+  scaler_.scale(tensor(loss), tensor(loss));
+  scaler_.step(second);
+  EXPECT_EQ(weight[0], -1.0f);
+}
+
 TEST_F(GradScalerTest, DeviceWordsAreTheScalers) {
   const gsc_device_state without = scaler_.get_device_state();
   EXPECT_EQ(*without.scale, 4.0f);

@@ -159,6 +159,33 @@ namespace Gradscaler.Tests
       }
     }
 
+    [Test]
+    public void SpikesErrorCarriesTheReport()
+    {
+      var options = new ScalerOptions(Preset.Check) { SkipNorm = 10, SpikePatience = 2, SpikeAction = SpikeAction.Error };
+      using (var w = new World(1, options))
+      {
+        w.Fill(20);
+        w.Scaler.StepAndUpdate(w.Optimizer);
+        Assert.That(w.Scaler.GetReport().Spike, Is.True);
+        Assert.That(w.Scaler.GetReport().SpikesPersist, Is.False);
+        w.Scaler.StepAndUpdate(w.Optimizer);
+        var e = Assert.Throws<SpikesException>(() => w.Scaler.GetReport());
+        Assert.That(e.Status, Is.EqualTo(Status.Spikes));
+        Assert.That(e.Message, Is.StringContaining("the gradient norm 20 is above its limit"));
+        Assert.That(e.Report.SpikesPersist, Is.True);
+        Assert.That(e.Report.ConsecutiveSkips, Is.EqualTo(2));
+        ReportException ofList = Assert.Throws<SpikesException>(() => w.Scaler.GetReport(w.Grads));
+        Assert.That(ofList.Report.GradNorm, Is.EqualTo(20.0));
+        var buffer = new ReportBuffer();
+        w.Scaler.ReadReportAsync(w.Grads, buffer);
+        Assert.That(buffer.Get().SpikesPersist, Is.True);
+        w.Fill(1);
+        w.Scaler.StepAndUpdate(w.Optimizer);
+        Assert.That(w.Scaler.GetReport().Spike, Is.False);
+      }
+    }
+
     /// <summary>A count that fits no int reaches the library as it is, and so does an address.</summary>
     [Test]
     public void LongsAreNotCut()

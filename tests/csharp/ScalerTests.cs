@@ -35,6 +35,84 @@ namespace Gradscaler.Tests
     }
 
     [Test]
+    public void SpikesSkipAndAreReported()
+    {
+      var options = new ScalerOptions(Preset.Check) { SkipNorm = 10, HistoryCapacity = 4 };
+      using (var w = new World(1, options))
+      {
+        w.Fill(4);
+        w.Scaler.StepAndUpdate(w.Optimizer);
+        w.Fill(20);
+        w.Scaler.CheckGrads(w.Grads);
+        DeviceState words = w.Scaler.GetDeviceState(w.Grads);
+        var limit = new double[1];
+        var spike = new float[1];
+        Ops.Cast(w.Context, Tensor.At(words.NormLimit, 1, DType.Fp64), Tensor.Of(limit));
+        Ops.Cast(w.Context, Tensor.At(words.Spike, 1, DType.Fp32), Tensor.Of(spike));
+        Assert.That(limit[0], Is.EqualTo(10.0));
+        Assert.That(BitConverter.ToInt32(BitConverter.GetBytes(spike[0]), 0), Is.EqualTo(1)); // the bits
+        Assert.That(w.Scaler.GetDeviceState().Spike, Is.EqualTo(IntPtr.Zero));
+        w.Scaler.StepAndUpdate(w.Optimizer);
+        Assert.That(w.Weights[0], Is.EqualTo(-4f));
+        Report report = w.Scaler.GetReport();
+        Assert.That(report.Spike, Is.True);
+        Assert.That(report.Overflow, Is.False);
+        Assert.That(report.Spikes, Is.EqualTo(1));
+        Assert.That(report.NormLimit, Is.EqualTo(10.0));
+        Assert.That(report.GradNorm, Is.EqualTo(20.0));
+        Assert.That(report.NormAverage, Is.EqualTo(4.0).Within(1e-12));
+        Assert.That(w.Scaler.GetState().Spikes, Is.EqualTo(1));
+        HistoryEntry[] history = w.Scaler.GetHistory().ToArray();
+        Assert.That(history[0].Spike, Is.False);
+        Assert.That(history[1].Spike, Is.True);
+        Assert.That(history[1].NormLimit, Is.EqualTo(10.0));
+      }
+    }
+
+    [Test]
+    public void ScalesThatStay()
+    {
+      foreach (Preset preset in new[] { Preset.Check, Preset.StaticScale })
+      {
+        var options = new ScalerOptions(preset) { GrowthInterval = 1 };
+        Assert.That(options.StaticScale, Is.True);
+        using (var w = new World(1, options))
+        {
+          foreach (float gradient in new[] { 1, float.NaN, 1 })
+          {
+            w.Fill(gradient);
+            w.Scaler.StepAndUpdate(w.Optimizer);
+            Assert.That(w.Scaler.GetScale(), Is.EqualTo(preset == Preset.Check ? 1f : 128f));
+          }
+          Assert.That(w.Weights[0], Is.EqualTo(-2f));
+          Assert.That(w.Scaler.GetReport().Skipped, Is.EqualTo(1));
+        }
+      }
+    }
+
+    /// <summary>Of the second of two optimizers, after the update.</summary>
+    [Test]
+    public void GradientsOfBeforeTheUpdateAreRefused()
+    {
+      using (var w = new World(1))
+      using (var parameters = new TensorList(w.Context, Tensor.Allocate(DType.Fp32, 1)))
+      using (var grads = new TensorList(w.Context, Tensor.Allocate(DType.Fp32, 1)))
+      using (var second = new Optimizer(w.Context, World.Sgd(), parameters, grads))
+      {
+        var loss = new float[1];
+        w.Scaler.Scale(loss, loss);
+        w.Scaler.StepAndUpdate(w.Optimizer);
+        var e = Assert.Throws<BadStateException>(() => w.Scaler.Step(second));
+        Assert.That(e.Argument, Is.EqualTo("optimizer"));
+        Assert.That(e.Message, Is.StringContaining("step all optimizers of a backward pass before update"));
+        w.Scaler.Scale(loss, loss);
+        w.Scaler.Step(w.Optimizer);
+        w.Scaler.Step(second);
+        w.Scaler.Update();
+      }
+    }
+
+    [Test]
     public void UnscaleAndClip()
     {
       using (var w = new World(4))
@@ -104,9 +182,9 @@ namespace Gradscaler.Tests
         Assert.That(b.Scaler.GrowthInterval, Is.EqualTo(7));
         Assert.That(b.Scaler.GetState().Skipped, Is.EqualTo(1));
         World.Invalid(() => ScalerState.FromBytes(new byte[3]));
-        World.Invalid(() => ScalerState.FromBytes(new byte[80]));
+        World.Invalid(() => ScalerState.FromBytes(new byte[88]));
         byte[] older = a.Scaler.GetState().ToBytes();
-        Array.Resize(ref older, 64);  // without the last field
+        Array.Resize(ref older, 64);  // without the last two fields
         World.Invalid(() => ScalerState.FromBytes(older));
         BitConverter.GetBytes(64).CopyTo(older, 0);
         b.Scaler.SetState(ScalerState.FromBytes(older));

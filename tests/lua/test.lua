@@ -95,6 +95,35 @@ function tests.a_step_and_an_overflow()
   equal(tonumber(report.skipped), 1, "skipped")
 end
 
+function tests.a_preset_skips_spikes_until_they_are_an_error()
+  local context, C = gs.context({num_threads = 1}), gs.C
+  local optimizer, weights = sgd(context, 1)
+  local values = {preset = C.GSC_PRESET_CHECK, skip_norm = 10, spike_patience = 2, spike_action = C.GSC_SPIKE_ERROR}
+  local scaler = gs.scaler(context, values)
+  equal(values.preset, C.GSC_PRESET_CHECK, "preset")
+  gs.check(C.gsc_scaler_step_and_update(scaler, optimizer, nil))
+  equal(weights[0], 0, "weight")
+  equal(gs.scale(scaler), 1, "scale")
+  local report = gs.report(scaler)
+  equal(report.flags, C.GSC_REPORT_SPIKE, "flags")
+  equal(report.norm_limit, 10, "norm_limit")
+  gs.check(C.gsc_scaler_step_and_update(scaler, optimizer, nil))
+  refused("the gradient norm 1024 is above its limit", gs.report, scaler)
+  equal(C.gsc_scaler_get_report_sync(scaler, nil, report, nil), C.GSC_ERROR_SPIKES, "status")
+  equal(tonumber(report.spikes), 2, "spikes")
+  refused("preset", gs.scaler, context, {preset = 99})
+end
+
+function tests.gradients_of_before_the_update_are_refused()
+  local context, C = gs.context({num_threads = 1}), gs.C
+  local first, second = sgd(context, 1), sgd(context, 1)
+  local scaler = gs.scaler(context)
+  local loss = gs.tensor(array(1, 1), 1, C.GSC_FP32)
+  gs.check(C.gsc_scaler_scale(scaler, loss, loss, 1, nil))
+  gs.check(C.gsc_scaler_step_and_update(scaler, first, nil))
+  equal(C.gsc_scaler_step(scaler, second, nil), C.GSC_ERROR_BAD_STATE, "status")
+end
+
 function tests.every_kind_steps()
   local context, C = gs.context({num_threads = 1}), gs.C
   local weights, grads = array(1, 1), array(1, 0.5)

@@ -182,7 +182,7 @@ namespace Gradscaler
     /// </summary>
     Report = NativeCalls.FLOOR_REPORT,
     /// <summary>
-    /// As FloorAction.Report; GradScaler.GetReport then fills in the report and returns Status.ScaleFloor.
+    /// As FloorAction.Report; GradScaler.GetReport then fails with Status.ScaleFloor and fills in the report.
     /// </summary>
     Error = NativeCalls.FLOOR_ERROR,
   }
@@ -197,8 +197,8 @@ namespace Gradscaler
     /// </summary>
     Step = NativeCalls.SPIKE_STEP,
     /// <summary>
-    /// Steps are skipped on. The report has Report.SpikesPersist, a warning is logged, and GradScaler.GetReport fills
-    /// in the report and returns Status.Spikes.
+    /// Further spikes are skipped too. The report has Report.SpikesPersist, a warning is logged, and
+    /// GradScaler.GetReport fails with Status.Spikes and fills in the report.
     /// </summary>
     Error = NativeCalls.SPIKE_ERROR,
   }

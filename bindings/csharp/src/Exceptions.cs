@@ -60,6 +60,8 @@ namespace Gradscaler
           return new DeviceException(message);
         case Status.ScaleFloor:
           return new ScaleFloorException(message);
+        case Status.Spikes:
+          return new SpikesException(message);
         case Status.Callback:
           return new GradScalerException(status, message, CallbackSlot.TakeFailure());
         default:
@@ -68,15 +70,33 @@ namespace Gradscaler
     }
   }
 
-  /// <summary>The scale could not be lowered any further. Only with FloorAction.Error, from reading a report.</summary>
-  public sealed class ScaleFloorException : GradScalerException
+  /// <summary>Training makes no progress. Only from reading a report, which the exception has.</summary>
+  public abstract class ReportException : GradScalerException
   {
-    internal ScaleFloorException(string message)
-        : base(Status.ScaleFloor, message)
+    internal ReportException(Status status, string message)
+        : base(status, message)
     {
     }
 
     /// <summary>The report that was asked for.</summary>
     public Report Report { get; internal set; }
+  }
+
+  /// <summary>The scale could not be lowered any further. Only with FloorAction.Error, from reading a report.</summary>
+  public sealed class ScaleFloorException : ReportException
+  {
+    internal ScaleFloorException(string message)
+        : base(Status.ScaleFloor, message)
+    {
+    }
+  }
+
+  /// <summary>Gradient norms stay above their limit. Only with SpikeAction.Error, from reading a report.</summary>
+  public sealed class SpikesException : ReportException
+  {
+    internal SpikesException(string message)
+        : base(Status.Spikes, message)
+    {
+    }
   }
 }

@@ -84,7 +84,9 @@ namespace Gradscaler
     public bool IsEnabled => Handle.IsEnabled() != 0;
 
     /// <summary>
-    /// The state now, and what the last check of a list found; null: the last update's lists together. Blocks.
+    /// The state now, and what the last check of a list found; null: the last update's lists together. Blocks. Errors:
+    /// BadStateException for a list that this scaler never checked; ScaleFloorException under FloorAction.Error and
+    /// SpikesException under SpikeAction.Error, which carry the report.
     /// </summary>
     public Report GetReport(TensorList grads = null, IntPtr stream = default)
     {
@@ -95,7 +97,7 @@ namespace Gradscaler
         {
           scaler.GetReport(grads?.Handle, report, stream);
         }
-        catch (ScaleFloorException e)
+        catch (ReportException e)
         {
           e.Report = new Report(report);
           throw;
@@ -105,8 +107,8 @@ namespace Gradscaler
     }
 
     /// <summary>
-    /// As GetReport without waiting: enqueues the copy, and never throws ScaleFloorException. report: pinned memory on
-    /// a GPU; it has the report when the stream has passed this point.
+    /// As GetReport without waiting: enqueues the copy, and never throws ReportException. report: pinned memory on a
+    /// GPU; it has the report when the stream has passed this point.
     /// </summary>
     public void ReadReportAsync(TensorList grads, ReportBuffer report, IntPtr stream = default)
     {

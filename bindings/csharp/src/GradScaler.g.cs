@@ -24,10 +24,11 @@ namespace Gradscaler
 
     /// <summary>
     /// The fused step. Checks the optimizer's gradients unless they have been checked. If all are finite, unscales,
-    /// clips and applies them in one pass. Otherwise, or if their norm is a spike (section 8), parameters and state
-    /// keep their bits, and the step counts as skipped. Any stage -&gt; STEPPED. Errors: BadStateException if stepped
-    /// since the last update; BadStateException if the optimizer converts fp64 gradients to fp32 and was created after
-    /// their check; InvalidArgumentException if one object is on the CPU and the other on a CUDA device.
+    /// clips and applies them in one pass. Otherwise, or if their norm is a spike by SkipNorm or SpikeFactor,
+    /// parameters and state keep their bits, and the step counts as skipped. Any stage -&gt; STEPPED. Errors:
+    /// BadStateException if stepped since the last update; BadStateException if the optimizer converts fp64 gradients
+    /// to fp32 and was created after their check; InvalidArgumentException if one object is on the CPU and the other on
+    /// a CUDA device.
     /// </summary>
     public void Step(Optimizer optimizer, IntPtr stream = default)
     {

@@ -33,7 +33,9 @@ namespace Gradscaler
     /// <summary>Whether that update found an overflow.</summary>
     public bool Overflow { get; private set; }
 
-    /// <summary>As in Report.</summary>
+    /// <summary>
+    /// The norm above which a step was skipped; inf without a limit. Of the first list with a spike, else the lowest.
+    /// </summary>
     public double NormLimit { get; private set; }
 
     /// <summary>Whether that update found no overflow, but a norm above its limit.</summary>

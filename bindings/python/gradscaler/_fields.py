@@ -246,7 +246,7 @@ class HistoryEntry:
     scale: float
     #: Whether that update found an overflow.
     overflow: bool
-    #: As in Report.
+    #: The norm above which a step was skipped; inf without a limit. Of the first list with a spike, else the lowest.
     norm_limit: float
     #: Whether that update found no overflow, but a norm above its limit.
     spike: bool

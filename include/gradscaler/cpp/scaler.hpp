@@ -160,14 +160,14 @@ class GradScaler : public detail::Handle<gsc_scaler> {
   float get_scale_sync(gsc_stream stream = nullptr) const {
     return detail::read(gsc_scaler_get_scale_sync, get(), stream);
   }
-  /// Null: all lists of the last update. Throws at the floor under FloorAction::error; the overload below has the
-  /// report.
+  /// Null: all lists of the last update. Throws at the floor under FloorAction::error, and when spikes do not end under
+  /// SpikeAction::error; the overload below has the report.
   gsc_report get_report_sync(TensorListRef grads = {}, gsc_stream stream = nullptr) {
     gsc_report report{};
     get_report_sync(report, grads, stream);
     return report;
   }
-  /// Fills in `report` even if it throws Error with GSC_ERROR_SCALE_FLOOR.
+  /// Fills in `report` even if it throws Error with GSC_ERROR_SCALE_FLOOR or GSC_ERROR_SPIKES.
   void get_report_sync(gsc_report &report, TensorListRef grads = {}, gsc_stream stream = nullptr) {
     report.struct_size = sizeof report;
     detail::check(gsc_scaler_get_report_sync(get(), grads.get(), &report, stream));

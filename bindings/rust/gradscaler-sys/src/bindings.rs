@@ -172,14 +172,14 @@ pub const GSC_FLOOR_CLAMP: i32 = 0;
 /// As GSC_FLOOR_CLAMP; after floor_patience skips in a row the report has GSC_REPORT_AT_FLOOR and a
 /// warning is logged.
 pub const GSC_FLOOR_REPORT: i32 = 1;
-/// As GSC_FLOOR_REPORT; gsc_scaler_get_report_sync then fills in the report and returns
-/// GSC_ERROR_SCALE_FLOOR.
+/// As GSC_FLOOR_REPORT; gsc_scaler_get_report_sync then fails with GSC_ERROR_SCALE_FLOOR and fills
+/// in the report.
 pub const GSC_FLOOR_ERROR: i32 = 2;
 /// The next step is taken, and the average moves to the norms in that row: the gradients have
 /// changed for good.
 pub const GSC_SPIKE_STEP: i32 = 0;
-/// Steps are skipped on. The report has GSC_REPORT_SPIKES_PERSIST, a warning is logged, and
-/// gsc_scaler_get_report_sync fills in the report and returns GSC_ERROR_SPIKES.
+/// Further spikes are skipped too. The report has GSC_REPORT_SPIKES_PERSIST, a warning is logged,
+/// and gsc_scaler_get_report_sync fails with GSC_ERROR_SPIKES and fills in the report.
 pub const GSC_SPIKE_ERROR: i32 = 1;
 /// Grow only when the tracker equals the interval: PyTorch's exact rule. Default: also when it
 /// exceeds the interval. They differ if the interval is lowered below the tracker: with this flag
@@ -439,7 +439,8 @@ gsc_history_entry {
     scale: f32,
 /// Whether that update found an overflow.
     overflow: i32,
-/// As in gsc_report.
+/// The norm above which a step was skipped; inf without a limit. Of the first list with a spike,
+/// else the lowest.
     norm_limit: f64,
 /// Whether that update found no overflow, but a norm above its limit.
     spike: i32,
@@ -710,11 +711,11 @@ functions! {
 /// scaler: a copy.
     scaler_scale gsc_scaler_scale(scaler: *mut gsc_scaler, src: *const gsc_tensor, dst: *const gsc_tensor, count: i64, stream: gsc_stream) -> gsc_status;
 /// The fused step. Checks the optimizer's gradients unless they have been checked. If all are
-/// finite, unscales, clips and applies them in one pass. Otherwise, or if their norm is a spike
-/// (section 8), parameters and state keep their bits, and the step counts as skipped. Any stage ->
-/// STEPPED. Errors: BAD_STATE if stepped since the last update; BAD_STATE if the optimizer converts
-/// fp64 gradients to fp32 and was created after their check; INVALID_ARGUMENT if one object is on
-/// the CPU and the other on a CUDA device.
+/// finite, unscales, clips and applies them in one pass. Otherwise, or if their norm is a spike by
+/// skip_norm or spike_factor, parameters and state keep their bits, and the step counts as skipped.
+/// Any stage -> STEPPED. Errors: BAD_STATE if stepped since the last update; BAD_STATE if the
+/// optimizer converts fp64 gradients to fp32 and was created after their check; INVALID_ARGUMENT if
+/// one object is on the CPU and the other on a CUDA device.
     scaler_step gsc_scaler_step(scaler: *mut gsc_scaler, optimizer: *mut gsc_optimizer, stream: gsc_stream) -> gsc_status;
 /// Ends the iteration. Backs the scale off if a list checked since the last update had an inf or
 /// NaN. If none had, but the norm of one was a spike, the scale and its trackers stay. Otherwise

@@ -156,8 +156,8 @@ FloorAction {
 /// report has [`Report::at_floor`](crate::Report::at_floor) and a warning is logged.
     Report = GSC_FLOOR_REPORT,
 /// As [`FloorAction::Report`](crate::FloorAction::Report);
-/// [`GradScaler::report`](crate::GradScaler::report) then fills in the report and returns
-/// [`Status::ScaleFloor`](crate::Status::ScaleFloor).
+/// [`GradScaler::report`](crate::GradScaler::report) then fails with
+/// [`Status::ScaleFloor`](crate::Status::ScaleFloor) and fills in the report.
     Error = GSC_FLOOR_ERROR,
 }
 /// What happens when `spike_patience` steps of a list were skipped in a row because their norm was
@@ -166,9 +166,10 @@ SpikeAction {
 /// The next step is taken, and the average moves to the norms in that row: the gradients have
 /// changed for good.
     Step = GSC_SPIKE_STEP,
-/// Steps are skipped on. The report has [`Report::spikes_persist`](crate::Report::spikes_persist),
-/// a warning is logged, and [`GradScaler::report`](crate::GradScaler::report) fills in the report
-/// and returns [`Status::Spikes`](crate::Status::Spikes).
+/// Further spikes are skipped too. The report has
+/// [`Report::spikes_persist`](crate::Report::spikes_persist), a warning is logged, and
+/// [`GradScaler::report`](crate::GradScaler::report) fails with
+/// [`Status::Spikes`](crate::Status::Spikes) and fills in the report.
     Error = GSC_SPIKE_ERROR,
 }
 /// Presets. All but the last two reproduce another system's policy step by step.
@@ -629,7 +630,8 @@ HistoryEntry of gsc_history_entry {
     scale: f32,
 /// Whether that update found an overflow.
     overflow: bool,
-/// As in Report.
+/// The norm above which a step was skipped; inf without a limit. Of the first list with a spike,
+/// else the lowest.
     norm_limit: f64,
 /// Whether that update found no overflow, but a norm above its limit.
     spike: bool,

@@ -72,7 +72,7 @@ impl Error {
         &self.0.place
     }
 
-    /// The report that was asked for, if the status is [`Status::ScaleFloor`].
+    /// The report that was asked for, if the status is [`Status::ScaleFloor`] or [`Status::Spikes`].
     pub fn report(&self) -> Option<&Report> {
         self.0.report.as_ref()
     }

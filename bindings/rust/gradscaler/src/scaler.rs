@@ -212,7 +212,8 @@ impl GradScaler {
     // Looking at it.
 
     /// The state now, and what the last update found over all its gradients. Errors: `ScaleFloor` under
-    /// [`FloorAction::Error`](crate::FloorAction::Error), with the report in the error.
+    /// [`FloorAction::Error`](crate::FloorAction::Error) and `Spikes` under
+    /// [`SpikeAction::Error`](crate::SpikeAction::Error), with the report in the error.
     pub fn report(&self) -> Result<Report> {
         self.read_report(ptr::null())
     }
@@ -225,7 +226,7 @@ impl GradScaler {
     }
 
     /// Enqueues a copy of a report, which is valid when the stream has passed this point; `Report::from` converts it.
-    /// Never fails with `ScaleFloor`.
+    /// Never fails with `ScaleFloor` or `Spikes`.
     ///
     /// # Safety
     /// `out` is pinned host memory (any on the CPU), on Vulkan a `VkDeviceAddress`. It stays valid, and untouched,
@@ -377,7 +378,9 @@ impl GradScaler {
         let mut raw = empty!(gsc_report);
         match call!(self.scaler_get_report_sync(list, &mut raw, self.stream())) {
             Ok(()) => Ok(Report::from(&raw)),
-            Err(error) if error.status() == Status::ScaleFloor => Err(error.with_report(Report::from(&raw))),
+            Err(error) if matches!(error.status(), Status::ScaleFloor | Status::Spikes) => {
+                Err(error.with_report(Report::from(&raw)))
+            }
             Err(error) => Err(error),
         }
     }

@@ -68,6 +68,67 @@ fn updates_are_counted_and_kept() -> Result<()> {
 }
 
 #[test]
+fn spikes_are_skipped_and_counted() -> Result<()> {
+    let context = Context::cpu()?;
+    let options = ScalerOptions::preset(Preset::Check)?.skip_norm(10.0).history_capacity(3);
+    let (mut scaler, mut optimizer) = (GradScaler::new(&context, options)?, sgd(&context, 1));
+    for value in [4.0, f32::NAN, 20.0] {
+        fill(&mut optimizer, value);
+        scaler.step(&mut optimizer)?;
+        if value == 20.0 {
+            let words = scaler.device_state_of(&optimizer)?;
+            assert_eq!(unsafe { (*words.norm_limit, *words.spike, *words.found_inf) }, (10.0, 1, 1.0));
+        }
+        scaler.update()?;
+    }
+    near(optimizer.params().get(0)?, &[-4.0]);
+    let report = scaler.report()?;
+    assert_eq!((report.spike, report.overflow, report.spikes, report.skipped), (true, false, 1, 2));
+    assert_eq!((report.grad_norm, report.norm_limit, report.scale), (20.0, 10.0, 1.0));
+    assert!((report.norm_average - 4.0).abs() < 1e-12);
+    assert_eq!(scaler.state()?.spikes, 1);
+    let history = scaler.history(3)?;
+    let entries: Vec<_> = history.iter().map(|entry| (entry.spike, entry.overflow, entry.norm_limit)).collect();
+    assert_eq!(entries, [(false, false, 10.0), (false, true, 10.0), (true, false, 10.0)]);
+    assert!(scaler.device_state()?.spike.is_null());
+    Ok(())
+}
+
+#[test]
+fn a_static_scale_stays() -> Result<()> {
+    let context = Context::cpu()?;
+    for (preset, scale) in [(Preset::Check, 1.0), (Preset::StaticScale, 128.0)] {
+        let options = ScalerOptions::preset(preset)?.growth_interval(1);
+        assert!(options.static_scale);
+        let (mut scaler, mut optimizer) = (GradScaler::new(&context, options)?, sgd(&context, 1));
+        for value in [scale, f32::NAN, scale] {
+            fill(&mut optimizer, value);
+            scaler.step_and_update(&mut optimizer)?;
+            assert_eq!(scaler.scale()?, scale);
+        }
+        near(optimizer.params().get(0)?, &[-2.0]);
+    }
+    Ok(())
+}
+
+/// Of the second of two optimizers, after the update.
+#[test]
+fn gradients_of_before_the_update_are_refused() -> Result<()> {
+    let context = Context::cpu()?;
+    let (mut scaler, mut first, mut second) = (scaler(&context), sgd(&context, 1), sgd(&context, 1));
+    let mut loss = [1f32];
+    scaler.scale_into(&[1f32], &mut loss)?;
+    scaler.step(&mut first)?;
+    scaler.update()?;
+    let error = refused(scaler.step(&mut second), BadState, "step all optimizers of a backward pass before update");
+    assert_eq!(error.place().argument, "optimizer");
+    scaler.scale_into(&[1f32], &mut loss)?;
+    scaler.step(&mut first)?;
+    scaler.step(&mut second)?;
+    scaler.update()
+}
+
+#[test]
 fn learning_rates_and_zeros() -> Result<()> {
     let context = Context::cpu()?;
     let mut optimizer = sgd(&context, 1);

@@ -10,11 +10,11 @@ mod threads;
 #[cfg(feature = "half")]
 mod with_half;
 
-use gradscaler::Status::{BadState, Callback, InvalidArgument, ScaleFloor, Unavailable, Unsupported};
+use gradscaler::Status::{BadState, Callback, InvalidArgument, ScaleFloor, Spikes, Unavailable, Unsupported};
 use gradscaler::{
     ops, Context, ContextOptions, DType, Error, FloorAction, GradScaler, Lists, LogLevel, Norm, Optimizer,
-    OptimizerOptions, Preset, Result, ScalerOptions, ScalerState, StateFormat, Status, Steps, Tensor, TensorList,
-    TensorRef, VulkanDevice,
+    OptimizerOptions, Preset, Result, ScalerOptions, ScalerState, SpikeAction, StateFormat, Status, Steps, Tensor,
+    TensorList, TensorRef, VulkanDevice,
 };
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};

@@ -127,6 +127,31 @@ class BadInputTest {
     }
   }
 
+  @Test
+  void spikesErrorCarriesTheReport() {
+    final ScalerOptions options =
+        new ScalerOptions(Preset.CHECK).skipNorm(10).spikePatience(2).spikeAction(SpikeAction.ERROR);
+    try (World w = new World(1, options)) {
+      w.fill(20);
+      w.scaler.stepAndUpdate(w.optimizer);
+      assertTrue(w.scaler.report().spike());
+      assertFalse(w.scaler.report().spikesPersist());
+      w.scaler.stepAndUpdate(w.optimizer);
+      final SpikesException e = assertThrows(SpikesException.class, () -> w.scaler.report());
+      assertSame(Status.SPIKES, e.status());
+      assertTrue(e.getMessage().startsWith("GradScaler.report: the gradient norm 20 is above its limit"), e.getMessage());
+      assertTrue(e.report().spikesPersist());
+      assertEquals(2, e.report().consecutiveSkips());
+      assertEquals(20.0, assertThrows(ReportException.class, () -> w.scaler.report(w.grads)).report().gradNorm());
+      final ReportBuffer buffer = new ReportBuffer();
+      w.scaler.readReportAsync(w.grads, buffer, 0);
+      assertTrue(buffer.get().spikesPersist());
+      w.fill(1);
+      w.scaler.stepAndUpdate(w.optimizer);
+      assertFalse(w.scaler.report().spike());
+    }
+  }
+
   /** A count that fits no int reaches the library as it is, and so does an address. */
   @Test
   void longsAreNotCut() {

@@ -53,7 +53,8 @@ class PublicApiTest {
     assertEquals(DType.FP16, DType.of(1));
     assertEquals(Status.SCALE_FLOOR, Status.of(7));
     assertEquals(Status.INTERNAL, Status.of(1234));
-    assertEquals(14, Preset.values().length);
+    assertEquals(Status.SPIKES, Status.of(10));
+    assertEquals(16, Preset.values().length);
   }
 
   /** By the annotation, which has to be there at run time only for this. */

@@ -40,6 +40,78 @@ class ScalerTest {
   }
 
   @Test
+  void spikesSkipAndAreReported() {
+    try (World w = new World(1, new ScalerOptions(Preset.CHECK).skipNorm(10).historyCapacity(4))) {
+      w.fill(4);
+      w.scaler.stepAndUpdate(w.optimizer);
+      w.fill(20);
+      w.scaler.check(w.grads);
+      final DeviceState words = w.scaler.deviceState(w.grads);
+      assertEquals(10.0, read(w, words.normLimit(), DType.FP64).getDouble(0));
+      assertEquals(1, read(w, words.spike(), DType.FP32).getInt(0)); // the bits
+      assertEquals(0, w.scaler.deviceState(null).spike());
+      w.scaler.stepAndUpdate(w.optimizer);
+      assertEquals(-4f, w.weights.floats().get(0));
+      final Report report = w.scaler.report();
+      assertTrue(report.spike());
+      assertFalse(report.overflow());
+      assertEquals(1, report.spikes());
+      assertEquals(10.0, report.normLimit());
+      assertEquals(20.0, report.gradNorm());
+      assertEquals(4.0, report.normAverage(), 1e-12);
+      assertEquals(1, w.scaler.getState().spikes());
+      final List<HistoryEntry> history = w.scaler.history();
+      assertFalse(history.get(0).spike());
+      assertTrue(history.get(1).spike());
+      assertEquals(10.0, history.get(1).normLimit());
+    }
+  }
+
+  /** The element at an address. */
+  private static ByteBuffer read(World w, long address, DType dtype) {
+    final Tensor copy = Tensor.allocate(dtype, 1);
+    Ops.cast(w.context, Tensor.at(address, 1, dtype), copy);
+    return copy.bytes();
+  }
+
+  @Test
+  void scalesThatStay() {
+    for (Preset preset : List.of(Preset.CHECK, Preset.STATIC_SCALE)) {
+      final ScalerOptions options = new ScalerOptions(preset).growthInterval(1);
+      assertTrue(options.staticScale());
+      try (World w = new World(1, options)) {
+        for (float gradient : new float[] {1, Float.NaN, 1}) {
+          w.fill(gradient);
+          w.scaler.stepAndUpdate(w.optimizer);
+          assertEquals(preset == Preset.CHECK ? 1f : 128f, w.scaler.getScale());
+        }
+        assertEquals(-2f, w.weights.floats().get(0));
+        assertEquals(1, w.scaler.report().skipped());
+      }
+    }
+  }
+
+  /** Of the second of two optimizers, after the update. */
+  @Test
+  void gradientsOfBeforeTheUpdateAreRefused() {
+    try (World w = new World(1);
+        TensorList params = new TensorList(w.context, Tensor.allocate(DType.FP32, 1));
+        TensorList grads = new TensorList(w.context, Tensor.allocate(DType.FP32, 1));
+        Optimizer second = new Optimizer(w.context, OptimizerOptions.sgd(), params, grads)) {
+      final Tensor loss = Tensor.allocate(DType.FP32, 1);
+      w.scaler.scale(loss, loss);
+      w.scaler.stepAndUpdate(w.optimizer);
+      World.badState("GradScaler.step: optimizer has gradients that are of before the last update: GradScaler.scale has not"
+          + " been called since, and the scale may be another; step all optimizers of a backward pass before update",
+          () -> w.scaler.step(second));
+      w.scaler.scale(loss, loss);
+      w.scaler.step(w.optimizer);
+      w.scaler.step(second);
+      w.scaler.update();
+    }
+  }
+
+  @Test
   void unscaleAndClip() {
     try (World w = new World(4)) {
       w.fill(1);
@@ -93,9 +165,9 @@ class ScalerTest {
       assertEquals(7, b.scaler.getGrowthInterval());
       assertEquals(1, b.scaler.getState().skipped());
       World.invalid(() -> ScalerState.fromBytes(new byte[3]));
-      World.invalid(() -> ScalerState.fromBytes(new byte[80]));
+      World.invalid(() -> ScalerState.fromBytes(new byte[88]));
       World.invalid(() -> ScalerState.fromBytes(Arrays.copyOf(a.scaler.getState().toBytes(), 64)));
-      final byte[] older = Arrays.copyOf(a.scaler.getState().toBytes(), 64); // without the last field
+      final byte[] older = Arrays.copyOf(a.scaler.getState().toBytes(), 64); // without the last two fields
       ByteBuffer.wrap(older).order(ByteOrder.nativeOrder()).putInt(0, 64);
       b.scaler.setState(ScalerState.fromBytes(older));
       assertEquals(1, b.scaler.getState().updates());

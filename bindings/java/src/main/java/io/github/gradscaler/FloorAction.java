@@ -12,7 +12,8 @@ public enum FloorAction {
    */
   REPORT(NativeCalls.FLOOR_REPORT),
   /**
-   * As {@link #REPORT}; {@link GradScaler#report} then fills in the report and returns {@link Status#SCALE_FLOOR}.
+   * As {@link #REPORT}; {@link GradScaler#report} then fails with {@link Status#SCALE_FLOOR} and fills in the
+   * report.
    */
   ERROR(NativeCalls.FLOOR_ERROR);
 

@@ -71,10 +71,11 @@ public final class GradScaler implements AutoCloseable {
 
   /**
    * The fused step. Checks the optimizer's gradients unless they have been checked. If all are finite, unscales,
-   * clips and applies them in one pass. Otherwise, or if their norm is a spike (section 8), parameters and state keep
-   * their bits, and the step counts as skipped. Any stage -&gt; STEPPED. Errors: {@link BadStateException} if stepped
-   * since the last update; {@link BadStateException} if the optimizer converts fp64 gradients to fp32 and was created
-   * after their check; {@link InvalidArgumentException} if one object is on the CPU and the other on a CUDA device.
+   * clips and applies them in one pass. Otherwise, or if their norm is a spike by skipNorm or spikeFactor, parameters
+   * and state keep their bits, and the step counts as skipped. Any stage -&gt; STEPPED. Errors: {@link
+   * BadStateException} if stepped since the last update; {@link BadStateException} if the optimizer converts fp64
+   * gradients to fp32 and was created after their check; {@link InvalidArgumentException} if one object is on the CPU
+   * and the other on a CUDA device.
    */
   public void step(Optimizer optimizer, long stream) {
     final NativeScaler self = handle();
@@ -328,15 +329,15 @@ public final class GradScaler implements AutoCloseable {
 
   /**
    * The scaler's state now, and what the last check of a list found, after the work on a stream; null: of all lists of
-   * the last update. Blocks. Errors: BadStateException for a list that this scaler never checked; ScaleFloorException,
-   * which carries the report, under {@link FloorAction#ERROR}.
+   * the last update. Blocks. Errors: BadStateException for a list that this scaler never checked; ScaleFloorException
+   * under {@link FloorAction#ERROR} and SpikesException under {@link SpikeAction#ERROR}, which carry the report.
    */
   public Report report(@Nullable TensorList grads, long stream) {
     final NativeScaler scaler = handle();
     try (NativeReport report = new NativeReport()) {
       try {
         scaler.getReport(grads == null ? null : grads.handle(), report, stream);
-      } catch (ScaleFloorException e) {
+      } catch (ReportException e) {
         throw e.with(new Report(report));
       }
       return new Report(report);
@@ -344,9 +345,8 @@ public final class GradScaler implements AutoCloseable {
   }
 
   /**
-   * As {@link #report(TensorList, long)} without waiting: enqueues the copy and never throws {@link
-   * ScaleFloorException}. On a CUDA device `out` is pinned memory; it has the report when the stream has passed this
-   * point.
+   * As {@link #report(TensorList, long)} without waiting: enqueues the copy and never throws {@link ReportException}.
+   * On a CUDA device `out` is pinned memory; it has the report when the stream has passed this point.
    */
   public void readReportAsync(@Nullable TensorList grads, ReportBuffer out, long stream) {
     if (!Check.notNull(out, "out").isPinned() && !onHost) {

@@ -50,6 +50,8 @@ public class GradScalerException extends RuntimeException implements GradScalerF
         return new DeviceException(text, argument);
       case SCALE_FLOOR:
         return new ScaleFloorException(text, argument);
+      case SPIKES:
+        return new SpikesException(text, argument);
       case CALLBACK:
         final GradScalerException failed = new GradScalerException(status, text, argument);
         failed.initCause(CallbackSlot.takeFailure());

@@ -47,7 +47,9 @@ public final class HistoryEntry {
     return overflow;
   }
 
-  /** As in Report. */
+  /**
+   * The norm above which a step was skipped; inf without a limit. Of the first list with a spike, else the lowest.
+   */
   public double normLimit() {
     return normLimit;
   }

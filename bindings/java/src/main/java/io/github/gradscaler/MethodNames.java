@@ -3,12 +3,14 @@ package io.github.gradscaler;
 
 import java.util.HashMap;
 import java.util.Map;
+import java.util.regex.Pattern;
 
 /** The names of this package's methods for C functions. */
 final class MethodNames {
   private static final String[][] OBJECTS = {{"gsc_context_", "Context"}, {"gsc_tensor_list_", "TensorList"},
       {"gsc_scaler_options_", "ScalerOptions"}, {"gsc_scaler_", "GradScaler"},
       {"gsc_optimizer_options_", "OptimizerOptions"}, {"gsc_optimizer_", "Optimizer"}, {"gsc_ops_", "Ops"}};
+  private static final Pattern FUNCTION = Pattern.compile("\\bgsc_\\w+");
   /** Methods that are not the C name in Java's spelling. */
   private static final Map<String, String> EXCEPTIONS = new HashMap<>();
 
@@ -47,10 +49,9 @@ final class MethodNames {
 
   private MethodNames() {}
 
-  /** A message begins with the function that failed, unless the failure was found in this package. */
+  /** A message begins with the function that failed, unless the failure was found in this package. It may name others. */
   static String inMessage(String message) {
-    final int end = message.indexOf(": ");
-    return message.startsWith("gsc_") && end > 0 ? of(message.substring(0, end)) + message.substring(end) : message;
+    return FUNCTION.matcher(message).replaceAll(found -> of(found.group()));
   }
 
   /** Such as GradScaler.clipGradNorm; a constructor is its class. Other functions stay as they are. */

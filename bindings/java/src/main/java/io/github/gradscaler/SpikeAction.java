@@ -9,8 +9,8 @@ public enum SpikeAction {
    */
   STEP(NativeCalls.SPIKE_STEP),
   /**
-   * Steps are skipped on. The report has {@link Report#spikesPersist}, a warning is logged, and {@link
-   * GradScaler#report} fills in the report and returns {@link Status#SPIKES}.
+   * Further spikes are skipped too. The report has {@link Report#spikesPersist}, a warning is logged, and {@link
+   * GradScaler#report} fails with {@link Status#SPIKES} and fills in the report.
    */
   ERROR(NativeCalls.SPIKE_ERROR);
 
