@@ -9,7 +9,7 @@ FOLDER = "bindings/python/gradscaler"
 
 TYPES = {"float": "float", "double": "float", "int32_t": "int", "int64_t": "int"}
 # Those whose names are arguments in Python. Its dtypes and norms are NumPy's and PyTorch's, its optimizers are classes.
-IN_PYTHON = {"HysteresisRefill", "GrowthTiming", "FloorAction", "Preset", "DeviceType", "CpuTarget"}
+IN_PYTHON = {"HysteresisRefill", "GrowthTiming", "FloorAction", "SpikeAction", "Preset", "DeviceType", "CpuTarget"}
 
 
 def make_python(interface):

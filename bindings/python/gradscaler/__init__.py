@@ -19,7 +19,9 @@ from .errors import (
     InternalError,
     InvalidArgumentError,
     OutOfMemoryError,
+    ReportError,
     ScaleFloorError,
+    SpikesError,
     UnavailableError,
     UnsupportedError,
 )
@@ -46,5 +48,5 @@ __all__ = [
     "Context", "devices",
     "build_info", "get_include", "get_library",
     "BadStateError", "CallbackError", "ClosedError", "DeviceError", "GradscalerError", "InternalError",
-    "InvalidArgumentError", "OutOfMemoryError", "ScaleFloorError", "UnavailableError", "UnsupportedError",
+    "InvalidArgumentError", "OutOfMemoryError", "ReportError", "ScaleFloorError", "SpikesError", "UnavailableError", "UnsupportedError",
 ]

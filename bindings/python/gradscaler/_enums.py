@@ -11,6 +11,8 @@ HYSTERESIS_REFILL = Names("REFILL_", "on_growth", "on_clean_step", "consecutive"
 GROWTH_TIMING = Names("GROWTH_", "at_interval", "one_later", "first_one_later")
 #: What happens on overflow when the scale is at its floor, min_scale.
 FLOOR_ACTION = Names("FLOOR_", "clamp", "report", "error")
+#: What happens when spike_patience steps of a list were skipped in a row because their norm was above its limit.
+SPIKE_ACTION = Names("SPIKE_", "step", "error")
 #: Presets. All but the last two reproduce another system's policy step by step.
 PRESET = Names("PRESET_", "torch", "apex", "apex_hysteresis", "megatron", "deepspeed", "tensorflow", "keras", "flax",
                "jmp", "paddle", "mindspore", "fairseq", "oneflow", "colossalai", "check", "static_scale")

@@ -36,9 +36,14 @@ def examine(records: Sequence[dict[str, Any]]) -> list[Verdict]:
 
 def _skips(steps: Sequence[dict[str, Any]]) -> list[Verdict]:
     skipped = [i for i, step in enumerate(steps) if step["overflow"]]
-    run = steps[-1]["consecutive_skips"]
+    spikes = [i for i, step in enumerate(steps) if step.get("spike")]
+    last = steps[-1]
+    run = last["consecutive_skips"]
+    if run >= _HOPELESS and last.get("spike"):
+        return [Verdict(True, f"the last {run} steps skip: the gradient norm, {last['grad_norm']:.3g}, is above its limit,"
+                              f" {last['norm_limit']:.3g}. Raise skip_norm, set spike_patience, or go back to a checkpoint"
+                              " from before")]
     if run >= _HOPELESS:
-        last = steps[-1]
         floor = bool(last["min_scale"]) and last["scale"] <= last["min_scale"]
         if last["nan_count"] or floor or last["scale"] <= 1:
             kind = "NaN" if last["nan_count"] else "inf"
@@ -60,7 +65,11 @@ def _skips(steps: Sequence[dict[str, Any]]) -> list[Verdict]:
                                           " growth_interval, or lower growth_factor"))
         else:
             verdicts.append(Verdict(False, f"{counted(len(late), 'skip')} in the {rest} steps after: normal"))
-    if not skipped:
+    if spikes:
+        worst = max(steps[i]["grad_norm"] / steps[i]["norm_limit"] for i in spikes)
+        verdicts.append(Verdict(False, f"{counted(len(spikes), 'step')} skipped for the gradient norm, the highest"
+                                       f" {worst:.3g} times its limit"))
+    if not skipped and not spikes:
         verdicts.append(Verdict(False, f"no step of {len(steps)} was skipped"))
     return verdicts
 

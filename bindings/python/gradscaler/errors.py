@@ -66,12 +66,17 @@ class DeviceError(GradscalerError, RuntimeError):
     status = 6
 
 
-class ScaleFloorError(GradscalerError, ArithmeticError):
+class ReportError(GradscalerError, ArithmeticError):
+    """What a report was asked for calls for an exception."""
+
+    #: The :class:`gradscaler.Report` that was asked for; None if none was.
+    report: Any = None
+
+
+class ScaleFloorError(ReportError):
     """The scale could not be lowered any further."""
 
     status = 7
-    #: The :class:`gradscaler.Report` that was asked for; None if none was.
-    report: Any = None
 
 
 class CallbackError(GradscalerError, RuntimeError):
@@ -84,6 +89,12 @@ class InternalError(GradscalerError, RuntimeError):
     """A defect of the library. Please report it."""
 
     status = 9
+
+
+class SpikesError(ReportError):
+    """Steps were skipped for their gradient norm, as many in a row as ``spike_patience``."""
+
+    status = 10
 
 
 class ClosedError(GradscalerError, ValueError):
@@ -102,4 +113,5 @@ BY_STATUS = (
     ScaleFloorError,
     CallbackError,
     InternalError,
+    SpikesError,
 )

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import IO, Any, Protocol, Union
 
-from .errors import ScaleFloorError
+from .errors import ReportError
 from .report import Report
 from .tensors import TensorList
 
@@ -72,7 +72,7 @@ class LogWriter:
         """
         try:
             found = scaler.report(optimizer)
-        except ScaleFloorError as error:
+        except ReportError as error:
             # A log is for finding out why; update() and report() are where this error belongs.
             if error.report is None:
                 raise

@@ -42,6 +42,10 @@ def apply(options: Any, arguments: dict[str, Any]) -> None:
         elif name in FLAGS:
             bit, opposite = FLAGS[name]
             options.flags = options.flags | bit if flag(name, value) != opposite else options.flags & ~bit
+        elif name == "enabled" and isinstance(value, str) and value == "check":
+            # The preset of that name.
+            options.enabled, options.init_scale = 1, 1.0
+            options.flags |= native.SCALER_STATIC_SCALE
         elif name == "enabled":
             options.enabled = int(flag(name, value))
         else:

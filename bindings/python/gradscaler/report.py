@@ -10,7 +10,7 @@ from . import _fields
 from ._fields import HistoryEntry as HistoryEntry
 from ._native import native
 from .arrays import native_items
-from .errors import ScaleFloorError
+from .errors import ReportError
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ def report_of(found: Any, names: Any = None) -> Report:
 
 
 def read_report(handle: Any, grads: Any, stream: int, names: Any = None) -> Report:
-    """That of a native scaler about a list, or about all. A ScaleFloorError has it too."""
+    """That of a native scaler about a list, or about all. A ReportError has it too."""
     found = native.Report()
     try:
         handle.get_report(grads, found, stream)
-    except ScaleFloorError as error:
+    except ReportError as error:
         error.report = report_of(found, names)
         raise
     return report_of(found, names)

@@ -6,20 +6,21 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 from . import policy as _policy
 from . import reducers
 from ._native import FLOAT32_MAX, Closeable, integer, native, real, stream_number
 from .arrays import as_tensor, common_device, tensor_array
 from .device import Context, DeviceLike, resolve_context
-from .errors import InvalidArgumentError
+from .errors import BadStateError, InvalidArgumentError
 from .memory import require_no_overlap, same_order
 from .messages import named_errors
 from .optim import Optimizer
 from .policy import Unpack
 from .report import HistoryEntry, Report, history_of, read_report
 from .scale_outputs import require_no_grad, scale_outputs
+from .scale_use import OLD_GRADIENTS, ScaleUse
 from .tensors import TensorList
 from .torch_memory import mark_written
 
@@ -43,7 +44,8 @@ class GradScaler(Closeable):
     `device` is a context, a device's name such as ``"cuda:0"`` or a ``torch.device``, by default the CPU. The scale
     starts at `init_scale` (> 0); it is multiplied by `growth_factor` (> 1) after `growth_interval` (>= 1) clean steps
     in a row, and by `backoff_factor` (in (0, 1)) at an overflow. With ``enabled=False`` nothing is scaled, checked or
-    skipped. This is PyTorch's policy. `policy` are options beyond it (:class:`gradscaler.policy.Policy`);
+    skipped. With ``enabled="check"``, for bfloat16 and float32, the scale is 1 and stays, and all else is done. This is
+    PyTorch's policy. `policy` are options beyond it (:class:`gradscaler.policy.Policy`);
     :meth:`from_preset` has other systems' policies. Raises InvalidArgumentError naming the argument that is out of
     range, UnavailableError for a missing device.
 
@@ -52,10 +54,10 @@ class GradScaler(Closeable):
     at a time.
     """
 
-    __slots__ = ("context", "_stream", "_has_stream", "_iteration", "_reduce")
+    __slots__ = ("context", "_stream", "_has_stream", "_iteration", "_reduce", "_scale_use")
 
     def __init__(self, device: DeviceLike = None, init_scale: float = 2.0**16, growth_factor: float = 2.0,
-                 backoff_factor: float = 0.5, growth_interval: int = 2000, enabled: bool = True,
+                 backoff_factor: float = 0.5, growth_interval: int = 2000, enabled: bool | Literal["check"] = True,
                  **policy: Unpack[_policy.Policy]) -> None:
         options = native.ScalerOptions()
         _policy.apply(options, dict(init_scale=init_scale, growth_factor=growth_factor, backoff_factor=backoff_factor,
@@ -65,6 +67,7 @@ class GradScaler(Closeable):
         self._stream = 0
         self._has_stream = False
         self._iteration = 0
+        self._scale_use = ScaleUse()
         self._reduce: Any = None
         with named_errors():
             super().__init__(native.Scaler(self.context._handle, options))
@@ -98,11 +101,12 @@ class GradScaler(Closeable):
         same shape and of any floating dtype, which may be the array itself. Raises TypeError for arrays of other
         libraries, and ValueError inside ``jax.jit`` and PyTorch's tracers, where the scale would become a constant.
         """
+        self._scale_use.scaled()
         if out is not None:
             require_no_grad(outputs)
             self._scale_into(outputs, out)
             return out
-        return scale_outputs(outputs, self.get_scale(), self._scaled_in_place)
+        return scale_outputs(outputs, float(self._handle.get_scale(self.stream)), self._scaled_in_place)
 
     def _scaled_in_place(self, array: Any) -> Any:
         self._scale_into(array, array)
@@ -211,15 +215,18 @@ class GradScaler(Closeable):
         self._iteration += 1
         if new_scale is None:
             self._handle.update(self.stream)
+            self._scale_use.updated()
         else:
             one = new_scale.item() if getattr(new_scale, "size", None) == 1 else new_scale
             self._handle.set_scale(real("new_scale", one, FLOAT32_MAX), self.stream)
+            self._scale_use.told()
 
     def step_and_update(self, optimizer: Optimizer) -> None:
         """:meth:`step` of `optimizer` and :meth:`update` in one call, with the errors of both."""
         stream = self._prepare_step(optimizer)
         self._handle.step_and_update(optimizer._handle, stream)
         self._iteration += 1
+        self._scale_use.updated()
         optimizer._after_step()
 
     def _prepare_step(self, optimizer: Optimizer) -> int:
@@ -227,6 +234,7 @@ class GradScaler(Closeable):
             raise _no_optimizer(optimizer, "one of gradscaler's. For one of your own ask should_step() with a"
                                            " TensorList of its gradients")
         grads = optimizer.grads
+        self._require_new_gradients()
         if grads._iteration is None:
             grads._iteration = self._iteration
         optimizer._before_step()
@@ -236,6 +244,7 @@ class GradScaler(Closeable):
         grads = value._gradients() if isinstance(value, Optimizer) else value
         if not isinstance(grads, TensorList):
             raise _no_optimizer(value)
+        self._require_new_gradients()
         # A list may have been made of temporaries for this iteration, but not for the next one.
         if grads._iteration is None:
             grads._iteration = self._iteration
@@ -243,6 +252,10 @@ class GradScaler(Closeable):
             uses = abs(self._iteration - grads._iteration)
             grads._refresh(gradients=uses != 0, uses=uses)
         return grads
+
+    def _require_new_gradients(self) -> None:
+        if self._scale_use.has_old_gradients() and self.is_enabled():
+            raise BadStateError(OLD_GRADIENTS)
 
     def discard(self, optimizer: Gradients | None = None) -> None:
         """Forgets what was done with the gradients of `optimizer` since the last update, of all lists by default.
@@ -306,6 +319,7 @@ class GradScaler(Closeable):
 
     def get_scale(self) -> float:
         """The scale, 1.0 if disabled. Blocks on a CUDA device."""
+        self._scale_use.told()
         return float(self._handle.get_scale(self.stream))
 
     def is_enabled(self) -> bool:
@@ -316,7 +330,8 @@ class GradScaler(Closeable):
         """The scaler's state, and what the last check of the gradients of `optimizer` found; of all lists by default.
         Blocks.
 
-        With ``floor_action="error"`` it raises ScaleFloorError at the floor, whose ``report`` has the report.
+        With ``floor_action="error"`` it raises ScaleFloorError at the floor, and with ``spike_action="error"``
+        SpikesError when ``spike_patience`` runs out; their ``report`` has the report.
         """
         grads = _list_of(optimizer)
         if grads is None:
@@ -332,6 +347,7 @@ class GradScaler(Closeable):
         """Addresses of the scaler's device scalars, for your own kernels. Valid as long as the scaler."""
         found = native.DeviceState()
         self._handle.device_state(None, found)
+        self._scale_use.gave_address()
         return {name: getattr(found, name)
                 for name in ("scale", "inv_scale", "growth_tracker", "hysteresis_tracker")}
 
@@ -428,10 +444,11 @@ class GradScaler(Closeable):
             for key in _COUNTERS:
                 if key not in extra:
                     raise ValueError(f"the state dict has no ['gradscaler'][{key!r}]")
-                bounds = (0, (1 << 63) - 1) if key in ("updates", "skipped") else _INT32
+                bounds = (0, (1 << 63) - 1) if key in ("updates", "skipped", "spikes") else _INT32
                 setattr(state, key, integer(f"state_dict['gradscaler'][{key!r}]", extra[key], *bounds))
         with named_errors(_STATE_FIELDS):
             self._handle.set_state(state, self.stream)
+        self._scale_use.told()
 
     def __getstate__(self) -> dict[str, Any]:
         if self._reduce is not None:

@@ -31,7 +31,8 @@ def update(scale: Any, growth_tracker: Any, counters: Any, found_inf: Any, polic
     updates = _one_more(updates)
     overflow = found_inf != 0.0
     now = jax.lax.bitcast_convert_type(scale, jnp.int32)
-    multiplied = jax.lax.bitcast_convert_type(_multiplied(scale, found_inf, options), jnp.int32)
+    is_static = options["flags"] & native.SCALER_STATIC_SCALE
+    multiplied = now if is_static else jax.lax.bitcast_convert_type(_multiplied(scale, found_inf, options), jnp.int32)
     by_policy = functools.partial(jnp.where, overflow)
     lower = _on_overflow(options, now, multiplied, hysteresis, _one_more(overflows), updates, skips)
     higher = _on_clean_step(options, now, multiplied, growth_tracker, hysteresis, overflows, updates)
@@ -65,6 +66,8 @@ def _on_clean_step(options: dict[str, Any], now: Any, grown: Any, tracker: Any, 
                          options["growth_interval"])
     tested = _one_more(tracker) if options["growth_timing"] == native.GROWTH_AT_INTERVAL else tracker
     grows = tested == interval if options["flags"] & native.SCALER_GROW_ON_EQUAL else tested >= interval
+    if options["flags"] & native.SCALER_STATIC_SCALE:
+        grows = jnp.zeros_like(grows)
     first = 1 if options["growth_timing"] == native.GROWTH_FIRST_ONE_LATER else 0
     if options["max_scale"] > 0.0:
         grown = jnp.minimum(grown, _bits(options["max_scale"]))

@@ -9,14 +9,16 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
+from .. import policy
 from .._native import FLOAT32_MAX, native
 from ..device import Context
 from ..memory import Tensor
+from ._contexts import stream_of
 from ._plan import Plan
 
 
@@ -38,6 +40,12 @@ class StepReport:
     overflowed: tuple[str, ...] = ()
     #: Whether the scale has become too small to divide by, as 0 is: every step is skipped until it is set.
     scale_underflow: bool = False
+    #: Whether the step was skipped because the norm was above its limit, with all gradients finite.
+    spike: bool = False
+    #: The norm above which the step is skipped; inf if there is no limit, or none yet.
+    norm_limit: float = math.inf
+    #: Geometric mean of the norms before, without those that lie far off; 0 if there are none.
+    norm_average: float = 0.0
 
 
 @dataclass
@@ -138,11 +146,49 @@ class GradCheck:
             found.amax *= float(self._inv_scale)
         return found
 
-    def report(self, applied: bool) -> StepReport:
+    def report(self, applied: bool, judge: NormJudge | None = None) -> StepReport:
         found = self.totals()
         name = found.first_name
-        return StepReport(applied, found.norm, found.inf_count, found.nan_count, name, found.first_element,
-                          self._overflowed or (() if name is None else (name,)), bool(self.scale_underflow))
+        report = StepReport(applied, found.norm, found.inf_count, found.nan_count, name, found.first_element,
+                            self._overflowed or (() if name is None else (name,)), bool(self.scale_underflow))
+        if judge is None:
+            return report
+        norm = judge.report()
+        return replace(report, spike=bool(norm.flags & native.REPORT_SPIKE), norm_limit=norm.norm_limit,
+                       norm_average=norm.norm_average)
+
+
+class NormJudge:
+    """Whether a norm is a spike, by the library's rule. Keeps the average of the norms."""
+
+    def __init__(self, context: Context, limits: dict[str, Any]) -> None:
+        """`limits` are options of a scaler."""
+        options = native.ScalerOptions()
+        policy.apply(options, {"enabled": "check", "history_capacity": 0, **limits})
+        self._context = context
+        self._handle: Any = native.Scaler(context._handle, options)
+        # The norm of a list of one number is that number.
+        self._probe = torch.zeros(1, dtype=torch.float64, device=context.device)
+        array = native.TensorArray(1)
+        array.add(self._probe.data_ptr(), 1, native.FP64, None)
+        self._list: Any = native.TensorList(context._handle, array)
+
+    def judge(self, norm: Any) -> Any:
+        """A tensor of one float32 on the device that is not 0 if the norm is a spike, inf or NaN. `norm` is a number or a
+        tensor of one."""
+        stream = stream_of(self._context)
+        self._probe.copy_(torch.as_tensor(norm, dtype=torch.float64))
+        self._handle.check(self._list, stream)
+        self._handle.update(stream)
+        state = native.DeviceState()
+        self._handle.device_state(self._list, state)
+        return scalar_tensor(state.found_inf, "float32", self._context).clone()
+
+    def report(self) -> Any:
+        """The library's report of the last norm. Blocks on a CUDA device."""
+        found = native.Report()
+        self._handle.get_report(self._list, found, stream_of(self._context))
+        return found
 
 
 def is_underflowed(scale: Any) -> bool:

@@ -21,10 +21,11 @@ from typing import Any, Literal, TypedDict
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
-from .. import hyper, torch_memory
+from .. import hyper, policy, torch_memory
 from .._native import flag, integer, native, real
-from ..messages import unexpected
-from ._grad_check import GradCheck, StepReport, clip_coefficient, gradient_factor, is_underflowed
+from ..device import default_context
+from ..messages import named_errors, unexpected
+from ._grad_check import GradCheck, NormJudge, StepReport, clip_coefficient, gradient_factor, is_underflowed
 from ._guards import StepGuard, in_param_order
 from ._optimizer_state import OptimizerState
 from ._param_groups import groups_restored_on_error, param_label, require_options
@@ -49,6 +50,22 @@ class Own(TypedDict, total=False):
     #: Limit of the L2 norm of all gradients together, in the pass of the step: >= 0. Default None: none. With inf
     #: the norm is measured and nothing is clipped.
     max_grad_norm: float | None
+    #: Skip steps whose gradients have an inf or NaN, without a GradScaler, too. It takes a pass over the gradients, which
+    #: `max_grad_norm` and the next two options take anyway: default None is True with one of these, and else False.
+    skip_nonfinite: bool | None
+    #: Skip steps whose norm is above this: > 0. Default None: none.
+    skip_norm: float | None
+    #: Skip steps whose norm is above this many times the average norm, and above `spike_deviations`: >= 1. 2 is a good
+    #: value. Default None: none.
+    spike_factor: float | None
+    #: With `spike_factor`: the logarithm of the norm must also be so many standard deviations above its mean. Default 5.
+    spike_deviations: float
+    #: Norms that the average is over; it skips nothing before half as many. Default 128.
+    spike_window: int
+    #: Norms in the average before any step is skipped, also by `skip_norm`. Default 0.
+    spike_warmup: int
+    #: Skips in a row after which the step is taken and the average moves there. 0: never. Default 10.
+    spike_patience: int
     #: Keep a float32 master of every float16 and bfloat16 parameter in its state, and step on that. Default False.
     master_weights: bool
     #: Format of the state (docs/state.md). Default "fp32".
@@ -75,6 +92,10 @@ class FusedOptimizer(OptimizerState):
     are enqueued in the current stream.
     """
 
+    #: Options by which a step is skipped for its norm, if there are any.
+    _limits: dict[str, Any] = {}
+    _skip_nonfinite: bool | None = None
+
     def __init__(self, params: Any, *args: Any, **options: Any) -> None:
         """Called by the classes: `args` and `options` go to PyTorch's, which writes into the groups of `params`; if it
         is refused, they are what they were."""
@@ -93,7 +114,7 @@ class FusedOptimizer(OptimizerState):
 
     def _set_own(self, fused: bool | None, max_grad_norm: float | None = None, master_weights: bool = False,
                  state: str = "fp32", master: str | None = None, seed: int = 0, ema_decay: float = 0.0,
-                 ema_warmup: bool = False) -> None:
+                 ema_warmup: bool = False, skip_nonfinite: bool | None = None, **limits: Any) -> None:
         hyper.format_code("state", state, hyper.STATE)
         if hyper.format_code("master", master, hyper.MASTER) != native.MASTER_NONE and master_weights:
             raise ValueError(f"master is {master!r}, and master_weights is True; a parameter has one kind of master")
@@ -104,9 +125,19 @@ class FusedOptimizer(OptimizerState):
                  "ema_warmup": (flag("ema_warmup", ema_warmup), False)}
         self._formats = {key: value for key, (value, default) in given.items() if value != default}
         self._seed = integer("seed", seed, -(1 << 63), (1 << 63) - 1)
-        if max_grad_norm is not None and is_made_by_zero_redundancy():
-            raise ValueError(f"max_grad_norm is {max_grad_norm}, but ZeroRedundancyOptimizer gives each rank only some"
-                             " of the parameters, whose norm is not that of all; call clip_grad_norm_ before the step")
+        options = native.ScalerOptions()
+        with named_errors():
+            policy.apply(options, limits)
+            native.Scaler(default_context("cpu")._handle, options)  # checks them
+        self._limits = limits if options.skip_norm or options.spike_factor else {}
+        for name, value in {"max_grad_norm": max_grad_norm, **self._limits}.items():
+            if value is not None and is_made_by_zero_redundancy():
+                raise ValueError(f"{name} is {value}, but ZeroRedundancyOptimizer gives each rank only some of the"
+                                 " parameters, whose norm is not that of all; call clip_grad_norm_ before the step")
+        self._skip_nonfinite = None if skip_nonfinite is None else flag("skip_nonfinite", skip_nonfinite)
+        if self._limits and self._skip_nonfinite is False:
+            raise ValueError("skip_nonfinite is False, but a step with a norm of NaN has no other end with"
+                             f" {next(iter(self._limits))}")
         self._reset()
         self.max_grad_norm = max_grad_norm
         self._master_weights = flag("master_weights", master_weights)
@@ -126,6 +157,7 @@ class FusedOptimizer(OptimizerState):
         self._grad_check: GradCheck | None = None
         self._scalers: dict[str, Any] = {}
         self._last_check: GradCheck | None = None
+        self._judge: NormJudge | None = None
         # found_inf of the last step; True before the first one.
         self._last_found_inf: Any = True
         # The versions of 16-bit parameters that have masters, after the last step.
@@ -163,7 +195,8 @@ class FusedOptimizer(OptimizerState):
         self._max_grad_norm = limit
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_max_grad_norm": self._max_grad_norm}
+        return {**super().__getstate__(), "_max_grad_norm": self._max_grad_norm, "_limits": self._limits,
+                "_skip_nonfinite": self._skip_nonfinite}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -243,7 +276,8 @@ class FusedOptimizer(OptimizerState):
         if grad_scale is not None and grad_scale.device.type == "cpu" and is_underflowed(grad_scale):
             # PyTorch's GradScaler has only looked at the gradients, which a loss times 0 makes 0.
             found_inf = torch.ones((), device="cpu")
-        if self._flattened_label is not None and not (self._max_grad_norm is None and found_inf is None):
+        needs_check = self._skips_nonfinite or self._max_grad_norm is not None
+        if self._flattened_label is not None and (needs_check or found_inf is not None):
             raise ValueError(f"{self._flattened_label} is a part of what FullyShardedDataParallel has flattened, and"
                              " no norm or inf is known here of the other ranks; use fully_shard (FSDP2), or fused=False"
                              " with ShardedGradScaler and the model's own clip_grad_norm_")
@@ -252,11 +286,13 @@ class FusedOptimizer(OptimizerState):
             return loss
         held = self._held_memory()
         inv_scale, factor = None if grad_scale is None else grad_scale.double().reciprocal(), None
-        if self._max_grad_norm is not None:
+        if needs_check:
             if check is None:
                 check = self._last_check = GradCheck(self._scalers, self._active_plans, grad_scale)
-            if self._max_grad_norm < math.inf:
+            if self._max_grad_norm is not None and self._max_grad_norm < math.inf:
                 factor = clip_coefficient(check, self._max_grad_norm)
+            if self._skips_nonfinite:
+                found_inf = self._last_found_inf = self._skip_flag(check, found_inf)
         if any(self._copy_versions.get(copy) != copy._version for plan in self._active_plans for copy in plan.copies):
             # Other code wrote them, as model.load_state_dict does.
             self.refresh_master_weights()
@@ -281,6 +317,29 @@ class FusedOptimizer(OptimizerState):
             self._write_counts()
         return loss
 
+    @property
+    def _skips_nonfinite(self) -> bool:
+        """Whether the optimizer itself looks for inf and NaN, and skips."""
+        if self._skip_nonfinite is None:
+            return bool(self._limits) or self._max_grad_norm is not None
+        return self._skip_nonfinite
+
+    def _skip_flag(self, check: GradCheck, found_inf: Any) -> Any:
+        """A tensor of one float32 that is not 0 if the step is skipped. `found_inf` is a GradScaler's, or None."""
+        if found_inf is None:
+            flags = list(check.found_inf.values())
+            for plan in self._active_plans:
+                for flag_here in flags:
+                    all_reduce_found_inf(plan.key.ranks, flag_here)
+            found_inf = flags[0]
+            for flag_here in flags[1:]:
+                found_inf = found_inf + flag_here.to(found_inf.device)
+        if not self._limits:
+            return found_inf
+        if self._judge is None:
+            self._judge = NormJudge(self._active_plans[0].context, self._limits)
+        return self._judge.judge(check.norm()).to(found_inf.device) + found_inf
+
     def _is_captured(self) -> bool:
         """Returns whether the step was put into a CUDA graph, and has not run yet."""
         return any(plan.context.device != "cpu" for plan in self._active_plans) and bool(
@@ -288,7 +347,7 @@ class FusedOptimizer(OptimizerState):
 
     @property
     def applied(self) -> bool:
-        """True if the last step was applied, and not skipped for an inf or NaN; False before the first one.
+        """True if the last step was applied, and not skipped; False before the first one.
 
         Waits for a CUDA device.
         """
@@ -297,10 +356,11 @@ class FusedOptimizer(OptimizerState):
     def report(self) -> StepReport:
         """Reports the last step and the parameters that overflowed in it. Waits for a CUDA device.
 
-        There is a check to report under ``gradscaler.torch.GradScaler`` and with `max_grad_norm`.
+        There is a check to report under ``gradscaler.torch.GradScaler``, with `max_grad_norm` and with the options that
+        skip.
         """
         applied = self.applied
-        return StepReport(applied) if self._last_check is None else self._last_check.report(applied)
+        return StepReport(applied) if self._last_check is None else self._last_check.report(applied, self._judge)
 
     @not_compiled  # type: ignore[untyped-decorator, unused-ignore]
     @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]

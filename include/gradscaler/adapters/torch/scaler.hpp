@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <unordered_map>
 #include <unordered_set>
@@ -140,6 +141,7 @@ class GradScaler {
     for_each_field(state, [&](const char *name, auto &value) {
       using Field = std::decay_t<decltype(value)>;
       constexpr bool real = std::is_floating_point_v<Field>;
+      if (!archive.try_read(name, found) && std::string_view(name) == "spikes") return;  // of before there were any
       if (!archive.try_read(name, found) || !(real ? found.isDouble() : found.isInt())) {
         detail::bad_argument(std::string("archive has no field ") + name);
       }
@@ -355,6 +357,7 @@ class GradScaler {
     visit("skips_at_floor", state.skips_at_floor);
     visit("updates", state.updates);
     visit("skipped", state.skipped);
+    visit("spikes", state.spikes);
   }
 
   at::Device device_;
