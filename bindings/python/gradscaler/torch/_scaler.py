@@ -62,8 +62,9 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     def __init__(self, device: str = "cuda", init_scale: float = 2.0**16, growth_factor: float = 2.0,
                  backoff_factor: float = 0.5, growth_interval: int = 2000, enabled: bool | Literal["check"] = True,
                  **policy: Unpack[_policy.Policy]) -> None:
-        for name in policy:
-            if name.startswith(("skip_", "spike_")):
+        plain = _policy.describe(native.ScalerOptions())
+        for name, value in policy.items():
+            if name.startswith(("skip_", "spike_")) and value != plain.get(name):
                 raise TypeError(f"{name} is an argument of the optimizers of gradscaler.torch, which measure the norm;"
                                 " they skip by it under any GradScaler, and without one")
         if isinstance(enabled, str) and enabled == "check":
