@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Norms that are finite and still too large: a fixed limit, and one that follows the norms of the steps before. Compiled
-// for host and device. docs/spikes.md explains the rule and names where its parts are from.
+// for host and device. docs/concepts.md#spikes explains the rule and names where its parts are from.
 #pragma once
 
 #include <cstdint>

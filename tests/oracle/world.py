@@ -370,7 +370,8 @@ class World:
         assert status == wanted, (status, wanted)
         assert bool(report.flags & 2) == at_floor
         assert bool(report.flags & 16) == persist
-        for name in ("scale", "growth_tracker", "hysteresis_tracker", "consecutive_skips", "updates", "skipped", "spikes"):
+        for name in ("scale", "growth_tracker", "hysteresis_tracker", "consecutive_skips", "updates", "skipped",
+                     "spikes"):
             assert getattr(report, name) == getattr(p, name), f"{name} {getattr(report, name)}, not {getattr(p, name)}"
         return report
 

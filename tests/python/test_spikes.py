@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps that are skipped for their gradient norm, training without a scale, and gradients of before the last update. The
-rule itself is tested in C and beside tests/oracle."""
+"""Steps that are skipped for their gradient norm, training without a scale, and gradients of before the last update.
+The rule itself is tested in C and beside tests/oracle."""
 
 import json
 
@@ -83,7 +83,8 @@ def test_a_state_dict_has_the_count():
     assert other.report().spikes == 1
 
 
-@pytest.mark.parametrize("scale", [lambda scaler: scaler.scale(1.0), lambda scaler: scaler.scale(np.ones(1, np.float32))])
+@pytest.mark.parametrize("scale", [lambda scaler: scaler.scale(1.0),
+                                   lambda scaler: scaler.scale(np.ones(1, np.float32))])
 def test_gradients_of_before_the_update_are_refused(scale):
     p, g, first, scaler = model()
     q, h = np.ones(4, np.float32), np.ones(4, np.float32)
@@ -112,7 +113,8 @@ def test_a_log_shows_spikes(tmp_path):
     records = gs.read_log(tmp_path / "log")
     assert sum(r["spike"] for r in records) == 1
     assert "1 skipped step of 44" in plot.svg(records)
-    assert "1 step skipped for the gradient norm, the highest 5 times its limit" in [v.text for v in doctor.examine(records)]
+    said = [verdict.text for verdict in doctor.examine(records)]
+    assert "1 step skipped for the gradient norm, the highest 5 times its limit" in said
     with gs.LogWriter(tmp_path / "log") as log:
         for _ in range(40):
             step(scaler, optimizer, g, 50)

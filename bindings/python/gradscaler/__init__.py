@@ -48,5 +48,6 @@ __all__ = [
     "Context", "devices",
     "build_info", "get_include", "get_library",
     "BadStateError", "CallbackError", "ClosedError", "DeviceError", "GradscalerError", "InternalError",
-    "InvalidArgumentError", "OutOfMemoryError", "ReportError", "ScaleFloorError", "SpikesError", "UnavailableError", "UnsupportedError",
+    "InvalidArgumentError", "OutOfMemoryError", "ReportError", "ScaleFloorError", "SpikesError",
+    "UnavailableError", "UnsupportedError",
 ]

@@ -40,9 +40,9 @@ def _skips(steps: Sequence[dict[str, Any]]) -> list[Verdict]:
     last = steps[-1]
     run = last["consecutive_skips"]
     if run >= _HOPELESS and last.get("spike"):
-        return [Verdict(True, f"the last {run} steps skip: the gradient norm, {last['grad_norm']:.3g}, is above its limit,"
-                              f" {last['norm_limit']:.3g}. Raise skip_norm, set spike_patience, or go back to a checkpoint"
-                              " from before")]
+        return [Verdict(True, f"the last {run} steps skip: the gradient norm, {last['grad_norm']:.3g}, is above its"
+                              f" limit, {last['norm_limit']:.3g}. Raise skip_norm, set spike_patience, or go back to a"
+                              " checkpoint from before")]
     if run >= _HOPELESS:
         floor = bool(last["min_scale"]) and last["scale"] <= last["min_scale"]
         if last["nan_count"] or floor or last["scale"] <= 1:

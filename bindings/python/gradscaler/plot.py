@@ -17,7 +17,8 @@ def _points(records: Sequence[dict[str, Any]]) -> tuple[list[float], list[bool]]
     steps = [r for r in records if r["kind"] == "step" and math.isfinite(r["scale"]) and r["scale"] > 0]
     if not steps:
         raise ValueError("the log has no steps")
-    return [math.log2(step["scale"]) for step in steps], [step["overflow"] or step.get("spike", False) for step in steps]
+    skipped = [step["overflow"] or step.get("spike", False) for step in steps]
+    return [math.log2(step["scale"]) for step in steps], skipped
 
 
 def _bounds(exponents: Sequence[float]) -> tuple[int, int]:

@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 #: What is wrong with them, and what to do.
-OLD_GRADIENTS = ("the gradients are of before the last update(): scale() has not been called since, and the scale may be"
-                 " another; step all optimizers of a backward pass, then call update() once")
+OLD_GRADIENTS = ("the gradients are of before the last update(): scale() has not been called since, and the scale may"
+                 " be another; step all optimizers of a backward pass, then call update() once")
 
 
 class ScaleUse:

@@ -67,7 +67,8 @@ class GradScaler(Closeable):
         self._stream = 0
         self._has_stream = False
         self._iteration = 0
-        self._scale_use = ScaleUse()
+        # From the first scale() on.
+        self._scale_use: ScaleUse | None = None
         self._reduce: Any = None
         with named_errors():
             super().__init__(native.Scaler(self.context._handle, options))
@@ -101,6 +102,8 @@ class GradScaler(Closeable):
         same shape and of any floating dtype, which may be the array itself. Raises TypeError for arrays of other
         libraries, and ValueError inside ``jax.jit`` and PyTorch's tracers, where the scale would become a constant.
         """
+        if self._scale_use is None:
+            self._scale_use = ScaleUse()
         self._scale_use.scaled()
         if out is not None:
             require_no_grad(outputs)
@@ -215,18 +218,20 @@ class GradScaler(Closeable):
         self._iteration += 1
         if new_scale is None:
             self._handle.update(self.stream)
-            self._scale_use.updated()
+            if self._scale_use is not None:
+                self._scale_use.updated()
         else:
             one = new_scale.item() if getattr(new_scale, "size", None) == 1 else new_scale
             self._handle.set_scale(real("new_scale", one, FLOAT32_MAX), self.stream)
-            self._scale_use.told()
+            self._scale_use = None
 
     def step_and_update(self, optimizer: Optimizer) -> None:
         """:meth:`step` of `optimizer` and :meth:`update` in one call, with the errors of both."""
         stream = self._prepare_step(optimizer)
         self._handle.step_and_update(optimizer._handle, stream)
         self._iteration += 1
-        self._scale_use.updated()
+        if self._scale_use is not None:
+            self._scale_use.updated()
         optimizer._after_step()
 
     def _prepare_step(self, optimizer: Optimizer) -> int:
@@ -234,7 +239,8 @@ class GradScaler(Closeable):
             raise _no_optimizer(optimizer, "one of gradscaler's. For one of your own ask should_step() with a"
                                            " TensorList of its gradients")
         grads = optimizer.grads
-        self._require_new_gradients()
+        if self._scale_use is not None:
+            self._require_new_gradients(self._scale_use)
         if grads._iteration is None:
             grads._iteration = self._iteration
         optimizer._before_step()
@@ -244,7 +250,8 @@ class GradScaler(Closeable):
         grads = value._gradients() if isinstance(value, Optimizer) else value
         if not isinstance(grads, TensorList):
             raise _no_optimizer(value)
-        self._require_new_gradients()
+        if self._scale_use is not None:
+            self._require_new_gradients(self._scale_use)
         # A list may have been made of temporaries for this iteration, but not for the next one.
         if grads._iteration is None:
             grads._iteration = self._iteration
@@ -253,8 +260,8 @@ class GradScaler(Closeable):
             grads._refresh(gradients=uses != 0, uses=uses)
         return grads
 
-    def _require_new_gradients(self) -> None:
-        if self._scale_use.has_old_gradients() and self.is_enabled():
+    def _require_new_gradients(self, use: ScaleUse) -> None:
+        if use.has_old_gradients() and self.is_enabled():
             raise BadStateError(OLD_GRADIENTS)
 
     def discard(self, optimizer: Gradients | None = None) -> None:
@@ -319,7 +326,8 @@ class GradScaler(Closeable):
 
     def get_scale(self) -> float:
         """The scale, 1.0 if disabled. Blocks on a CUDA device."""
-        self._scale_use.told()
+        if self._scale_use is not None:
+            self._scale_use.told()
         return float(self._handle.get_scale(self.stream))
 
     def is_enabled(self) -> bool:
@@ -347,6 +355,8 @@ class GradScaler(Closeable):
         """Addresses of the scaler's device scalars, for your own kernels. Valid as long as the scaler."""
         found = native.DeviceState()
         self._handle.device_state(None, found)
+        if self._scale_use is None:
+            self._scale_use = ScaleUse()
         self._scale_use.gave_address()
         return {name: getattr(found, name)
                 for name in ("scale", "inv_scale", "growth_tracker", "hysteresis_tracker")}
@@ -448,7 +458,7 @@ class GradScaler(Closeable):
                 setattr(state, key, integer(f"state_dict['gradscaler'][{key!r}]", extra[key], *bounds))
         with named_errors(_STATE_FIELDS):
             self._handle.set_state(state, self.stream)
-        self._scale_use.told()
+        self._scale_use = None
 
     def __getstate__(self) -> dict[str, Any]:
         if self._reduce is not None:

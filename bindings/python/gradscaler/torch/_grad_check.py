@@ -174,8 +174,8 @@ class NormJudge:
         self._list: Any = native.TensorList(context._handle, array)
 
     def judge(self, norm: Any) -> Any:
-        """A tensor of one float32 on the device that is not 0 if the norm is a spike, inf or NaN. `norm` is a number or a
-        tensor of one."""
+        """A tensor of one float32 on the device that is not 0 if the norm is a spike, inf or NaN. `norm` is a number or
+        a tensor of one."""
         stream = stream_of(self._context)
         self._probe.copy_(torch.as_tensor(norm, dtype=torch.float64))
         self._handle.check(self._list, stream)

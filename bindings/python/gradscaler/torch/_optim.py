@@ -50,13 +50,13 @@ class Own(TypedDict, total=False):
     #: Limit of the L2 norm of all gradients together, in the pass of the step: >= 0. Default None: none. With inf
     #: the norm is measured and nothing is clipped.
     max_grad_norm: float | None
-    #: Skip steps whose gradients have an inf or NaN, without a GradScaler, too. It takes a pass over the gradients, which
-    #: `max_grad_norm` and the next two options take anyway: default None is True with one of these, and else False.
+    #: Skip steps whose gradients have an inf or NaN, also without a GradScaler. It takes a pass over the gradients,
+    #: which `max_grad_norm` and the next two options take anyway: default None is True with one of these.
     skip_nonfinite: bool | None
     #: Skip steps whose norm is above this: > 0. Default None: none.
     skip_norm: float | None
-    #: Skip steps whose norm is above this many times the average norm, and above `spike_deviations`: >= 1. 2 is a good
-    #: value. Default None: none.
+    #: Skip steps whose norm is above this many times the average norm, and above `spike_deviations`: >= 1. 2 is a
+    #: good value. Default None: none.
     spike_factor: float | None
     #: With `spike_factor`: the logarithm of the norm must also be so many standard deviations above its mean. Default 5.
     spike_deviations: float
