@@ -15,25 +15,10 @@
 namespace gsc::cpu {
 namespace {
 
-/// loop(c), with a local copy of the coefficients, which stores cannot alias. Whether a formula with averages evaluates is a
-/// constant in it: compilers do not vectorise what depends on that and on a second condition of all elements.
-template <typename F, typename T, typename L>
-[[gnu::always_inline]] inline auto in_phase(const Coefficients<T> &coefficients, const L &loop) {
-  Coefficients<T> c = coefficients;
-  if constexpr (kAverages<F>) {
-    if (c.evaluates != T(0)) {
-      c.evaluates = T(1);
-      return loop(c);
-    }
-    c.evaluates = T(0);
-  }
-  return loop(c);
-}
-
 template <typename F, typename T>
 [[gnu::noinline]] void update_block(T *__restrict p, T *__restrict s0, T *__restrict s1, T *__restrict s2,
                                     const T *__restrict g, int n, T ratio, const Coefficients<T> &coefficients) {
-  in_phase<F>(coefficients, [&](const Coefficients<T> &c) {
+  in_phase<F>(coefficients, [&](const Coefficients<T> &c) GSC_INLINED {
     for (int i = 0; i < n; ++i) update_element<F>(p[i], s0, s1, s2, g[i], i, c, ratio);
   });
 }
@@ -44,11 +29,11 @@ template <typename F, typename G, typename P>
                                          float *__restrict s0, float *__restrict s1, float *__restrict s2) {
   constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(float));
   const ApplySpan span = arrays;  // local, as are the coefficients: the stores below cannot alias them
-  Coefficients<float> c = coefficients;
-  c.evaluates = 0.0F;  // see in_phase
+  Coefficients<float> own = coefficients;
+  own.evaluates = 0.0F;  // see update_in_vectors
   auto *grad = static_cast<typename G::Stored *>(span.grad);
   auto *param = static_cast<typename P::Stored *>(span.param);
-  const float clip = c.sign * span.clip;  // exact: a sign does not change how products round
+  const float clip = own.sign * span.clip;  // exact: a sign does not change how products round
   const auto ratio = static_cast<float>(span.ratio);
   for (; i + kLanes <= span.n; i += kLanes) {
     if (const int ahead = span.prefetch_bytes; ahead != 0) {
@@ -63,10 +48,12 @@ template <typename F, typename G, typename P>
     store_vector(g, load_operand<G>(grad + i));
     if (span.zero_grads) store_vector(grad + i, HalfVector{});
     store_vector(p, load_operand<P>(param + i));
+    in_phase<F>(own, [&](const Coefficients<float> &c) GSC_INLINED {
 #pragma GCC unroll 1  // unrolled, it would no longer be vectorised
-    for (int k = 0; k < kLanes; ++k) {
-      update_element<F>(p[k], s0, s1, s2, unscale_gradient(g[k], span.inv_scale, clip), i + k, c, ratio);
-    }
+      for (int k = 0; k < kLanes; ++k) {
+        update_element<F>(p[k], s0, s1, s2, unscale_gradient(g[k], span.inv_scale, clip), i + k, c, ratio);
+      }
+    });
     const auto updated = load_vector<FloatVector>(p);
     store_vector(param + i, Values<P, float>::narrow(updated));
     if (span.model_copy == nullptr) continue;
@@ -86,16 +73,17 @@ template <typename F, typename G, typename P>
 template <typename F, typename T>
 [[gnu::noinline]] void move_block(T *__restrict p, const T *__restrict s0, const T *__restrict s1,
                                   const T *__restrict s2, int n, T ratio, const Coefficients<T> &coefficients) {
-  const Coefficients<T> c = coefficients;
-  for (int i = 0; i < n; ++i) {
-    T state[kMaxStates]{};
-    if constexpr (F::kStates > 0) state[0] = s0[i];
-    if constexpr (F::kStates > 1) state[1] = s1[i];
-    if constexpr (F::kStates > 2) state[2] = s2[i];
-    T param = p[i];
-    F::apply(param, state, ratio, c);
-    p[i] = param;
-  }
+  in_phase<F>(coefficients, [&](const Coefficients<T> &c) GSC_INLINED {
+    for (int i = 0; i < n; ++i) {
+      T state[kMaxStates]{};
+      if constexpr (F::kStates > 0) state[0] = s0[i];
+      if constexpr (F::kStates > 1) state[1] = s1[i];
+      if constexpr (F::kStates > 2) state[2] = s2[i];
+      T param = p[i];
+      apply_of<F>(param, state, ratio, c);
+      p[i] = param;
+    }
+  });
 }
 
 /// Not with short vectors: compilers leave loops over so few lanes scalar.

@@ -75,8 +75,8 @@ struct Batch {
 /// F::update of a vector. Results go to memory, from where encoding takes them: GCC 12 stores them in any case.
 template <typename F>
 GSC_HD void update_vector(FloatVector param, const FloatVector (*state)[2], int k, FloatVector grad,
-                          const Coefficients<float> &c, float *__restrict new_param, float *__restrict first,
-                          float *__restrict last) {
+                          const Coefficients<float> &coefficients, float *__restrict new_param,
+                          float *__restrict first, float *__restrict last) {
   constexpr int kLanes = VectorLanes::kCount;
   float p[kLanes];
   float g[kLanes];
@@ -84,15 +84,17 @@ GSC_HD void update_vector(FloatVector param, const FloatVector (*state)[2], int 
   store_vector(p, param);
   store_vector(g, grad);
   for_slots<F>([&](auto slot) { store_vector(s[slot], state[slot][k]); });
+  in_phase<F>(coefficients, [&](const Coefficients<float> &c) GSC_INLINED {
 #pragma GCC unroll 1  // unrolled, it would no longer be vectorised
-  for (int i = 0; i < kLanes; ++i) {
-    float of_element[kMaxStates] = {s[0][i], s[1][i]};
-    float x = p[i];
-    F::update(x, of_element, g[i], c);
-    new_param[i] = x;
-    first[i] = of_element[0];
-    if constexpr (F::kStates > 1) last[i] = of_element[1];
-  }
+    for (int i = 0; i < kLanes; ++i) {
+      float of_element[kMaxStates] = {s[0][i], s[1][i]};
+      float x = p[i];
+      update_of<F>(x, of_element, g[i], c, 1.0F);
+      new_param[i] = x;
+      first[i] = of_element[0];
+      if constexpr (F::kStates > 1) last[i] = of_element[1];
+    }
+  });
 }
 
 /// Whole batches of a span: formula F, weights and gradients of dtype D, remainders of type R. by_blocks(i, n)
