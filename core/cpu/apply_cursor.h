@@ -60,19 +60,36 @@ template <typename D>
   for (; i < n; ++i) out[i] = unscale_gradient(D::widen(grad[i]), inv_scale, clip);
 }
 
+/// Whether steps with these coefficients restrain what moves.
+template <typename T>
+GSC_HD bool is_restrained(const Coefficients<T> &c) {
+  return c.has_range != T(0) || c.is_cautious != T(0);
+}
+
 /// loop(c), with a local copy of the coefficients, which stores cannot alias. Whether a formula with averages evaluates is a
-/// constant in it: compilers do not vectorise what depends on that and on a second condition of all elements. Of others it
-/// is a constant whether they restrain what moves, which costs nothing where they do not.
+/// constant in it: compilers do not vectorise what depends on that and on a second condition of all elements. So is what
+/// restrains the elements, which costs nothing where it is not there.
 template <typename F, typename T, typename L>
 [[gnu::always_inline]] inline auto in_phase(const Coefficients<T> &coefficients, const L &loop) {
   Coefficients<T> c = coefficients;
-  T &condition = kAverages<F> ? c.evaluates : c.restrained;
-  if constexpr (kAverages<F>) c.restrained = T(0);  // they have no range
-  if (condition != T(0)) {
-    condition = T(1);
+  c.evaluates = c.has_range = c.is_cautious = T(0);
+  if constexpr (kAverages<F>) {  // which has no range
+    if (coefficients.evaluates != T(0)) {
+      c.evaluates = T(1);
+      return loop(c);
+    }
     return loop(c);
   }
-  condition = T(0);
+  if constexpr (kMayBeCautious<F>) {
+    if (coefficients.is_cautious != T(0)) {
+      c.has_range = c.is_cautious = T(1);
+      return loop(c);
+    }
+  }
+  if (coefficients.has_range != T(0)) {
+    c.has_range = T(1);
+    return loop(c);
+  }
   return loop(c);
 }
 

@@ -29,11 +29,11 @@ template <typename F, typename G, typename P>
                                          float *__restrict s0, float *__restrict s1, float *__restrict s2) {
   constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(float));
   const ApplySpan span = arrays;  // local, as are the coefficients: the stores below cannot alias them
-  Coefficients<float> own = coefficients;
-  own.evaluates = 0.0F;  // see update_in_vectors
+  Coefficients<float> c = coefficients;
+  c.evaluates = c.has_range = c.is_cautious = 0.0F;  // see update_in_vectors
   auto *grad = static_cast<typename G::Stored *>(span.grad);
   auto *param = static_cast<typename P::Stored *>(span.param);
-  const float clip = own.sign * span.clip;  // exact: a sign does not change how products round
+  const float clip = c.sign * span.clip;  // exact: a sign does not change how products round
   const auto ratio = static_cast<float>(span.ratio);
   for (; i + kLanes <= span.n; i += kLanes) {
     if (const int ahead = span.prefetch_bytes; ahead != 0) {
@@ -48,12 +48,10 @@ template <typename F, typename G, typename P>
     store_vector(g, load_operand<G>(grad + i));
     if (span.zero_grads) store_vector(grad + i, HalfVector{});
     store_vector(p, load_operand<P>(param + i));
-    in_phase<F>(own, [&](const Coefficients<float> &c) GSC_INLINED {
 #pragma GCC unroll 1  // unrolled, it would no longer be vectorised
-      for (int k = 0; k < kLanes; ++k) {
-        update_element<F>(p[k], s0, s1, s2, unscale_gradient(g[k], span.inv_scale, clip), i + k, c, ratio);
-      }
-    });
+    for (int k = 0; k < kLanes; ++k) {
+      update_element<F>(p[k], s0, s1, s2, unscale_gradient(g[k], span.inv_scale, clip), i + k, c, ratio);
+    }
     const auto updated = load_vector<FloatVector>(p);
     store_vector(param + i, Values<P, float>::narrow(updated));
     if (span.model_copy == nullptr) continue;
@@ -91,13 +89,13 @@ template <typename F, typename T>
 constexpr bool kUpdatesInVectors = kUpdatesLast<F> &&std::is_same_v<T, float> &&kVectorBytes >= 32;
 
 /// update_vectors where it serves: steps with 16-bit gradients that are not clamped or written, parameters of fp32 or of
-/// the same dtype.
+/// the same dtype that nothing restrains.
 template <typename F>
 int64_t update_in_vectors(const ApplySpan &span, int64_t begin, const Coefficients<float> &c) {
   const auto in_vectors = [](int32_t dtype) {
     return with_dtype(dtype, [](auto d) { return Values<decltype(d), float>::kInVectors; });
   };
-  if (is_clamped(span.clip_value) || span.write_grads || c.evaluates != 0.0F) return begin;
+  if (is_clamped(span.clip_value) || span.write_grads || c.evaluates != 0.0F || is_restrained(c)) return begin;
   if (span.model_copy != nullptr && !in_vectors(span.copy_dtype)) return begin;
   return with_dtype(span.grad_dtype, [&](auto d) {
     using G = decltype(d);

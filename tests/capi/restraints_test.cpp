@@ -199,7 +199,7 @@ gsc_optimizer_options cautious(int32_t kind, uint32_t flags) {
 TEST_F(Restraints, AnUpdateAgainstItsGradientIsLeftOut) {
   for (const int32_t kind : {GSC_ADAM, GSC_ADAMW, GSC_LION}) {
     for (const int32_t dtype : {GSC_FP32, GSC_FP64, GSC_FP16}) {
-      for (const uint32_t maximize : {0, GSC_OPTIMIZER_MAXIMIZE}) {
+      for (const uint32_t maximize : std::vector<uint32_t>{0, GSC_OPTIMIZER_MAXIMIZE}) {
         SCOPED_TRACE(text(kind_of(kind).name, ' ', dtype_name(dtype), " maximize ", maximize));
         const auto moved = [&](uint32_t flags) {
           Buffer p(dtype, kCount), g(GSC_FP32, kCount);
@@ -243,7 +243,7 @@ TEST_F(Restraints, DecayOfWhatGrowsIsLeftOut) {
       const std::vector<double> without = after_step(o, params, grads, dtype);
       o.weight_decay = 0.5;
       const std::vector<double> with = after_step(o, params, grads, dtype);
-      for (const uint32_t cautious_too : {0, GSC_OPTIMIZER_CAUTIOUS}) {
+      for (const uint32_t cautious_too : std::vector<uint32_t>{0, GSC_OPTIMIZER_CAUTIOUS}) {
         o.flags = GSC_OPTIMIZER_CAUTIOUS_DECAY | cautious_too;
         const std::vector<double> after = after_step(o, params, grads, dtype);
         EXPECT_EQ(after, (std::vector{with[0], without[1], with[2], with[3], without[4], with[5], with[6], with[7]}));

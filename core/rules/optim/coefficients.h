@@ -67,10 +67,11 @@ struct Coefficients {
   T first;           ///< 1 at a tensor's first step, else 0
   T evaluates;       ///< 1: no step, the parameters alone move, between training and evaluation; else 0
   T ema_weight;      ///< of the new parameter in the average of the weights
-  T restrained;      ///< 0: the four below change nothing, and loops leave them out; else 1
-  T param_min, param_max;   ///< the range of new parameters; without one -inf and inf
-  T cautious_from;          ///< 0: updates that the gradient goes against are left out; inf: none is
-  T cautious_decay_from;    ///< 0: so is the decay of parameters that go against the update; inf: none is
+  T has_range;       ///< 1: the two below count; 0: they change nothing, and loops leave them out
+  T param_min, param_max;  ///< the range of new parameters; without one -inf and inf
+  T is_cautious;           ///< as `has_range`, of the two below
+  T cautious_from;         ///< 0: updates that the gradient goes against are left out; inf: none is
+  T cautious_decay_from;   ///< 0: so is the decay of parameters that go against the update; inf: none is
   T own[kMaxOwn];    ///< those that only the formula's file has, by the names in its `Own`
 };
 
@@ -219,7 +220,7 @@ GSC_HD bool goes_against(T update, T x, T from) {
 /// An update, which is subtracted, or 0 where the gradient goes against it (GSC_OPTIMIZER_CAUTIOUS).
 template <typename T>
 GSC_HD T cautious_update(T update, T g, const Coefficients<T> &c) {
-  const bool is_left_out = c.restrained != T(0) && goes_against<true>(update, g, c.cautious_from);
+  const bool is_left_out = c.is_cautious != T(0) && goes_against<true>(update, g, c.cautious_from);
   return is_left_out ? T(0) : update;
 }
 
@@ -227,7 +228,7 @@ GSC_HD T cautious_update(T update, T g, const Coefficients<T> &c) {
 /// (GSC_OPTIMIZER_CAUTIOUS_DECAY).
 template <typename T>
 GSC_HD T decay_parameter(T p, T update, const Coefficients<T> &c) {
-  const bool is_left_out = c.restrained != T(0) && goes_against<false>(update, p, c.cautious_decay_from);
+  const bool is_left_out = c.is_cautious != T(0) && goes_against<false>(update, p, c.cautious_decay_from);
   const T decayed = p * c.keep;
   return is_left_out ? p : decayed;
 }
@@ -237,7 +238,7 @@ template <typename T>
 GSC_HD T within_param_range(T p, const Coefficients<T> &c) {
   const T from = c.param_min > p ? c.param_min : p;
   const T clamped = c.param_max < from ? c.param_max : from;
-  return c.restrained != T(0) ? clamped : p;
+  return c.has_range != T(0) ? clamped : p;
 }
 
 /// Adds the iterate of step `step` to an average, as the package schedulefree does.
@@ -268,9 +269,10 @@ GSC_HD Coefficients<double> common_coefficients(const Hyper &h, double lr, bool 
   c.momentum = h.momentum;
   c.grad_weight = 1.0;
   const bool has_range = h.param_min != 0.0 || h.param_max != 0.0;
-  c.restrained = has_range || h.cautious || h.decays_cautiously ? 1.0 : 0.0;
+  c.has_range = has_range ? 1.0 : 0.0;
   c.param_min = has_range ? h.param_min : -__builtin_inf();
   c.param_max = has_range ? h.param_max : __builtin_inf();
+  c.is_cautious = h.cautious || h.decays_cautiously ? 1.0 : 0.0;
   c.cautious_from = h.cautious ? 0.0 : __builtin_inf();
   c.cautious_decay_from = h.decays_cautiously ? 0.0 : __builtin_inf();
   return c;
