@@ -242,7 +242,8 @@ def make_optimizers(struct):
                       "ema_warmup: bool = False", *(argument(struct, kind, key) for key in keywords),
                       'state: _State = "fp32"',
                       "master: str | None = None", "seed: int = 0", "device: DeviceLike = None"]
-        taken = (*keys, "maximize", "zero_grads", "write_grads", "count_unchanged", "ema_decay", "ema_warmup", *keywords)
+        taken = (*keys, "maximize", "zero_grads", "write_grads", "count_unchanged", "ema_decay", "ema_warmup",
+                 *keywords)
         assigned = [f"{key}={key}" for key in taken]
         lines += ["", "", f"class {name}(Optimizer):", f'    """{kind.text}', "",
                   f"    State: {api.slots_of(kind, '``')}.", '    """', "",

@@ -47,10 +47,10 @@ void require_option(const Kind &kind, Option option, const Argument &name, T val
 void validate_param_range(const Kind &kind, const gsc_optimizer_options &o) {
   if (o.param_min == 0.0 && o.param_max == 0.0) return;
   if (averages(variant_of(o))) {
-    refuse(o.param_min != 0.0 ? kOptions.field("param_min") : kOptions.field("param_max"),
-           "is %s, but %s takes no range of parameters: it must be 0; parameters are between two sequences of weights, and "
-           "their average would leave the range",
-           Decimal(o.param_min != 0.0 ? o.param_min : o.param_max).c_str(), kind.name);
+    const bool has_min = o.param_min != 0.0;
+    refuse(kOptions.field(has_min ? Literal("param_min") : Literal("param_max")),
+           "is %s, but %s takes no range of parameters, which their average would leave: it must be 0",
+           Decimal(has_min ? o.param_min : o.param_max).c_str(), kind.name);
   }
   if (o.param_min > o.param_max) {
     refuse(kOptions.field("param_min"), "is %s, which is above param_max, %s", Decimal(o.param_min).c_str(),

@@ -81,7 +81,8 @@ class Script {
       training(kind, dtype, GSC_STATE_BITS8, GSC_MASTER_SPLIT8);
       training(kind, other, GSC_STATE_BITS8, GSC_MASTER_STOCHASTIC);
       if (is_schedule_free(kind)) continue;
-      for (const int32_t param : {GSC_FP32, GSC_FP64, GSC_FP16}) training(kind, param, GSC_STATE_FULL, GSC_MASTER_NONE, true);
+      for (const int32_t param : {GSC_FP32, GSC_FP64, GSC_FP16})
+        training(kind, param, GSC_STATE_FULL, GSC_MASTER_NONE, true);
       training(kind, dtype, GSC_STATE_BITS8, GSC_MASTER_SPLIT16, true);
     }
     return std::move(transcript_);
@@ -180,9 +181,8 @@ class Script {
     }
     EXPECT_TRUE(trainer.guards_intact());
     const Snapshot snapshot = trainer.snapshot();
-    const std::string name =
-        text("kind ", kind, " ", dtype_name(param_dtype), " state ", state_format, " master ", master_format,
-             is_restrained ? " restrained" : "");
+    const std::string name = text("kind ", kind, " ", dtype_name(param_dtype), " state ", state_format, " master ",
+                                  master_format, is_restrained ? " restrained" : "");
     record(text(name, " params"), snapshot.params);
     const Image state = Slots(trainer).image();
     record(text(name, " state"), state.data(), std::ssize(state));

@@ -85,9 +85,10 @@ TEST_F(Restraints, NothingLeavesTheRange) {
           }
           EXPECT_TRUE(reaches_bound);
           // The average is of parameters as they are stored.
-          const gsc_tensor ema = Slots(small.optimizer).slots[master == GSC_MASTER_SPLIT16 || master == GSC_MASTER_SPLIT8
-                                                                  ? Slots(small.optimizer).slots.size() - 2
-                                                                  : Slots(small.optimizer).slots.size() - 1][0];
+          const gsc_tensor ema = Slots(small.optimizer)
+                                     .slots[master == GSC_MASTER_SPLIT16 || master == GSC_MASTER_SPLIT8
+                                                ? Slots(small.optimizer).slots.size() - 2
+                                                : Slots(small.optimizer).slots.size() - 1][0];
           ASSERT_EQ(ema.dtype, GSC_FP32);
           for (int64_t i = 0; i < ema.count; ++i) {
             EXPECT_GE(static_cast<const float *>(ema.data)[i], -0.375f);
@@ -239,7 +240,8 @@ TEST_F(Restraints, DecayOfWhatGrowsIsLeftOut) {
       SCOPED_TRACE(text(kind_of(kind).name, ' ', dtype_name(dtype)));
       gsc_optimizer_options o = cautious(kind, 0);
       // Gradients and parameters of all signs. The update takes the sign of the gradient.
-      const std::vector<double> params = {8.0, 8.0, 8.0, 0.0, -8.0, -8.0, -8.0, 0.0}, grads = {1, -1, 0, 1, 1, -1, 0, -1};
+      const std::vector<double> params = {8.0, 8.0, 8.0, 0.0, -8.0, -8.0, -8.0, 0.0},
+                                grads = {1, -1, 0, 1, 1, -1, 0, -1};
       const std::vector<double> without = after_step(o, params, grads, dtype);
       o.weight_decay = 0.5;
       const std::vector<double> with = after_step(o, params, grads, dtype);

@@ -521,12 +521,12 @@ std::vector<StepCase> step_cases() {
                      StepCase{.name = "restrained_lion_16bit", .kind = GSC_LION, .param_dtype = GSC_BF16, .groups = 3},
                      StepCase{.name = "restrained_lamb", .kind = GSC_LAMB, .copy_dtype = GSC_BF16, .offset = 1},
                      StepCase{.name = "restrained_adamw_8bit",
-                              .kind = GSC_ADAMW,
-                              .param_dtype = GSC_BF16,
-                              .grad_dtype = GSC_BF16,
-                              .groups = 3,
-                              .state_format = GSC_STATE_BITS8,
-                              .master_format = GSC_MASTER_STOCHASTIC}}) {
+                     .kind = GSC_ADAMW,
+                     .param_dtype = GSC_BF16,
+                     .grad_dtype = GSC_BF16,
+                     .groups = 3,
+                     .state_format = GSC_STATE_BITS8,
+                     .master_format = GSC_MASTER_STOCHASTIC}}) {
     restrain(c);
     cases.push_back(c);
   }

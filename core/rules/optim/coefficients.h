@@ -21,12 +21,12 @@ struct Hyper {
   double trust_coefficient;
   double ema_decay;
   double param_min, param_max;  ///< both 0: no range
-  bool decoupled;      ///< GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY
-  bool nesterov;       ///< GSC_OPTIMIZER_NESTEROV
-  bool corrects_bias;  ///< GSC_OPTIMIZER_BIAS_CORRECTION
-  bool warms_up_ema;   ///< GSC_OPTIMIZER_EMA_WARMUP
-  bool cautious;       ///< GSC_OPTIMIZER_CAUTIOUS
-  bool decays_cautiously;  ///< GSC_OPTIMIZER_CAUTIOUS_DECAY
+  bool decoupled;               ///< GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY
+  bool nesterov;                ///< GSC_OPTIMIZER_NESTEROV
+  bool corrects_bias;           ///< GSC_OPTIMIZER_BIAS_CORRECTION
+  bool warms_up_ema;            ///< GSC_OPTIMIZER_EMA_WARMUP
+  bool cautious;                ///< GSC_OPTIMIZER_CAUTIOUS
+  bool decays_cautiously;       ///< GSC_OPTIMIZER_CAUTIOUS_DECAY
 };
 
 /// What a step does. The others take parameters to the average of their iterates, and back.
@@ -62,17 +62,17 @@ struct Coefficients {
   T weight_decay;
   T keep;  ///< 1 - lr * weight_decay
   T momentum;
-  T grad_weight;     ///< 1 - dampening; 1 at the first step
-  T lr_of_gradient;  ///< where `lr` is that of the mean alone
-  T first;           ///< 1 at a tensor's first step, else 0
-  T evaluates;       ///< 1: no step, the parameters alone move, between training and evaluation; else 0
-  T ema_weight;      ///< of the new parameter in the average of the weights
-  T has_range;       ///< 1: the two below count; 0: they change nothing, and loops leave them out
+  T grad_weight;           ///< 1 - dampening; 1 at the first step
+  T lr_of_gradient;        ///< where `lr` is that of the mean alone
+  T first;                 ///< 1 at a tensor's first step, else 0
+  T evaluates;             ///< 1: no step, the parameters alone move, between training and evaluation; else 0
+  T ema_weight;            ///< of the new parameter in the average of the weights
+  T has_range;             ///< 1: the two below count; 0: they change nothing, and loops leave them out
   T param_min, param_max;  ///< the range of new parameters; without one -inf and inf
   T is_cautious;           ///< as `has_range`, of the two below
   T cautious_from;         ///< 0: updates that the gradient goes against are left out; inf: none is
   T cautious_decay_from;   ///< 0: so is the decay of parameters that go against the update; inf: none is
-  T own[kMaxOwn];    ///< those that only the formula's file has, by the names in its `Own`
+  T own[kMaxOwn];          ///< those that only the formula's file has, by the names in its `Own`
 };
 
 /// Every field, rounded once.
