@@ -58,7 +58,7 @@ def test_groups_of_adagrad_begin_at_their_own_value():
 
 
 def test_ranges_of_groups():
-    params = [full(3, 2.0), full(3, -2.0), full(3, 2.0)]
+    params = [full(2.0, 3), full(-2.0, 3), full(2.0, 3)]
     groups = [{"params": [params[0]], "grads": [zeros(3)]},
               {"params": [params[1]], "grads": [zeros(3)], "param_min": -0.25, "param_max": 0.0},
               {"params": [params[2]], "grads": [zeros(3)], "param_min": 0.0, "param_max": 0.0}]
@@ -76,7 +76,7 @@ def test_ranges_of_groups():
 
 @pytest.mark.parametrize("kind", [gs.Adam, gs.AdamW, gs.Lion])
 def test_cautious_updates(kind):
-    params, grads = full(3, 1.0), ones(3)
+    params, grads = full(1.0, 3), ones(3)
     optimizer = kind([params], [grads], lr=0.5, weight_decay=0.0, cautious=True)
     optimizer.step()
     before = params.tolist()
@@ -88,7 +88,7 @@ def test_cautious_updates(kind):
 
 @pytest.mark.parametrize("kind", [gs.AdamW, gs.Lion])
 def test_cautious_decay(kind):
-    params, grads = full(2, 4.0), ones(2)
+    params, grads = full(4.0, 2), ones(2)
     grads[1] = -1.0
     kind([params], [grads], lr=0.5, weight_decay=0.5, cautious_decay=True).step()
     assert np.allclose(params, [2.5, 4.5])
