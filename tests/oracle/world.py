@@ -417,7 +417,7 @@ class World:
 
         def put(after):
             for s, name, numbers in zip(slots, o.names[:len(slots)], after if n else state, strict=True):
-                s.put(i, numbers, draws if oracle.state_rate(group, name, o.t[i]) < 1 else None)
+                s.put(i, numbers, draws if np.float32(oracle.state_rate(group, name, o.t[i])) < 1 else None)
 
         def stored(*after):
             put(after)

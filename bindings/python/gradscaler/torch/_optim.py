@@ -58,7 +58,7 @@ class Own(TypedDict, total=False):
     #: Skip steps whose norm is above this many times the average norm, and above `spike_deviations`: >= 1. 2 is a
     #: good value. Default None: none.
     spike_factor: float | None
-    #: With `spike_factor`: the logarithm of the norm must also be so many standard deviations above its mean. Default 5.
+    #: With `spike_factor`: the norm's logarithm must also be so many standard deviations above its mean. Default 5.
     spike_deviations: float
     #: Norms that the average is over; it skips nothing before half as many. Default 128.
     spike_window: int
