@@ -26,10 +26,23 @@ GSC_HD Coefficients<double> coefficients_of_average(Variant variant, const Hyper
   return make_coefficients(variant, hyper, a.lr, false, step, a);
 }
 GSC_HD Coefficients<float> narrowed(const Coefficients<double> &c) { return narrow<float>(c); }
-GSC_HD void update_policy(const Policy &policy, PolicyState &state, bool overflow) {
-  policy_update(policy, state, overflow);
+GSC_HD void update_policy(const Policy &policy, PolicyState &state, bool overflow, bool spike) {
+  policy_update(policy, state, overflow ? Verdict::kOverflow : (spike ? Verdict::kSpike : Verdict::kClean));
 }
-GSC_HD void conclude(ListRecord &record, const ClipRule &rule) { conclude_check(record, rule); }
+GSC_HD void conclude(ListRecord &record, const ClipRule &rule) { conclude_check(record, rule, nullptr); }
+/// A number of 16 bits that a norm or a factor can be.
+GSC_HD double above_one(uint32_t x) { return 1.0 + static_cast<double>(x & 0xffffU) * 0x1p-8; }
+GSC_HD bool judge_spike(uint32_t norm, uint32_t rule_of, uint32_t average_of, NormAverage &average) {
+  SpikeRule rule = {0.0, above_one(rule_of >> 8), above_one(rule_of >> 4) * 0x1p-5, 16, 0, 3, GSC_SPIKE_STEP};
+  if ((rule_of & 1U) != 0) rule.norm = 0x1p4;
+  if ((rule_of & 2U) != 0) rule.action = GSC_SPIKE_ERROR;
+  average.mean = above_one(average_of) * 0x1p-4;
+  average.variance = above_one(average_of >> 7) * 0x1p-6;
+  average.run_mean = above_one(average_of >> 13) * 0x1p-4;
+  average.count = average_of & 31U;
+  average.run = static_cast<int32_t>((average_of >> 5) & 7U) - 4;
+  return is_spike(rule, above_one(norm), average);
+}
 GSC_HD void finish(ListRecord &record, const CheckTotals &totals, float inv_scale) {
   finish_check(record, totals, inv_scale);
 }
