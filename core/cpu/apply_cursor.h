@@ -7,7 +7,6 @@
 #include "core/cpu/kernels.h"
 #include "core/cpu/values.h"
 #include "core/rules/gradient.h"
-#include "core/rules/optim/formula.h"
 
 namespace gsc::cpu {
 inline namespace GSC_CPU_TARGET {
@@ -58,39 +57,6 @@ template <typename D>
   int i = 0;
   for (; i + kLanes <= n; i += kLanes) store_vector(out + i, load_operand<D>(grad + i) * inv_scale * clip);
   for (; i < n; ++i) out[i] = unscale_gradient(D::widen(grad[i]), inv_scale, clip);
-}
-
-/// Whether steps with these coefficients restrain what moves.
-template <typename T>
-GSC_HD bool is_restrained(const Coefficients<T> &c) {
-  return c.has_range != T(0) || c.is_cautious != T(0);
-}
-
-/// loop(c), with a local copy of the coefficients, which stores cannot alias. Whether a formula with averages evaluates is a
-/// constant in it: compilers do not vectorise what depends on that and on a second condition of all elements. So is what
-/// restrains the elements, which costs nothing where it is not there.
-template <typename F, typename T, typename L>
-[[gnu::always_inline]] inline auto in_phase(const Coefficients<T> &coefficients, const L &loop) {
-  Coefficients<T> c = coefficients;
-  c.evaluates = c.has_range = c.is_cautious = T(0);
-  if constexpr (kAverages<F>) {  // which has no range
-    if (coefficients.evaluates != T(0)) {
-      c.evaluates = T(1);
-      return loop(c);
-    }
-    return loop(c);
-  }
-  if constexpr (kMayBeCautious<F>) {
-    if (coefficients.is_cautious != T(0)) {
-      c.has_range = c.is_cautious = T(1);
-      return loop(c);
-    }
-  }
-  if (coefficients.has_range != T(0)) {
-    c.has_range = T(1);
-    return loop(c);
-  }
-  return loop(c);
 }
 
 /// One parameter, with its state at index i.

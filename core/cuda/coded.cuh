@@ -502,7 +502,7 @@ __global__ void __launch_bounds__(kThreads, apply_blocks(Arithmetic::kCoded))
       x.template load<kUpdatesLast<F>>(p, in, a, i, valid, c.sign);
       if constexpr (!kUpdatesLast<F>) {
 #pragma unroll
-        for (int k = 0; k < kLaneElements; ++k) apply_of<F>(x.param[k], x.state[k], ratio, c);
+        for (int k = 0; k < kLaneElements; ++k) F::apply(x.param[k], x.state[k], ratio, c);
       } else {
 #pragma unroll
         for (int k = 0; k < kLaneElements; ++k) update_of<F>(x.param[k], x.state[k], x.grad[k], c, ratio);

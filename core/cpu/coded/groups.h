@@ -88,16 +88,16 @@ GSC_HD void update_vector(FloatVector param, const FloatVector (*state)[2], int 
   for (int i = 0; i < kLanes; ++i) {
     float of_element[kMaxStates] = {s[0][i], s[1][i]};
     float x = p[i];
-    update_of<F>(x, of_element, g[i], c, 1.0F);
+    F::update(x, of_element, g[i], c);
     new_param[i] = x;
     first[i] = of_element[0];
     if constexpr (F::kStates > 1) last[i] = of_element[1];
   }
 }
 
-/// Whole batches of a span: formula F, weights and gradients of dtype D, remainders of type R. `IsRestrained`: what moves is.
-/// by_blocks(i, n) does n elements from element i on the long way. Returns where they end.
-template <typename F, typename D, typename R, typename Format, bool IsRestrained, typename B>
+/// Whole batches of a span: formula F, weights and gradients of dtype D, remainders of type R. by_blocks(i, n)
+/// does n elements from element i on the long way. Returns where they end.
+template <typename F, typename D, typename R, typename Format, typename B>
 [[gnu::noinline]] int64_t update_batches(const ApplySpan &arrays, const CodedCursor &cursor,
                                          const Coefficients<float> &coefficients, const B &by_blocks) {
   constexpr bool kIsSplit = !std::is_same_v<R, NoRemainder>;
@@ -105,8 +105,7 @@ template <typename F, typename D, typename R, typename Format, bool IsRestrained
   static_assert(!(kIsSplit && kIsWhole));
   constexpr int kAhead = std::is_same_v<D, Fp16> ? kTogether : Format::kAhead;
   const ApplySpan span = arrays;  // local, as are the coefficients: the stores below cannot alias them
-  Coefficients<float> c = coefficients;
-  c.has_range = c.is_cautious = IsRestrained ? 1.0F : 0.0F;
+  const Coefficients<float> c = coefficients;
   const float clip = c.sign * span.clip;  // exact
   const auto *grad = static_cast<const typename D::Stored *>(span.grad);
   auto *weight = static_cast<typename D::Stored *>(span.param);
@@ -219,11 +218,7 @@ int64_t update_in_batches(const ApplySpan &span, const CodedCursor &cursor, cons
     return result;
   };
   const auto with = [&](auto d, auto remainder, auto format) {
-    using D = decltype(d);
-    using R = decltype(remainder);
-    using Format = decltype(format);
-    return is_restrained(c) ? update_batches<F, D, R, Format, true>(span, cursor, c, by_blocks)
-                            : update_batches<F, D, R, Format, false>(span, cursor, c, by_blocks);
+    return update_batches<F, decltype(d), decltype(remainder), decltype(format)>(span, cursor, c, by_blocks);
   };
   if (span.param_dtype == GSC_FP32) {
     if (is_in(Format8{})) return with(Fp32{}, NoRemainder{}, Format8{});

@@ -21,13 +21,10 @@ struct Hyper {
   double weight_step_power, weight_lr_power;
   double trust_coefficient;
   double ema_decay;
-  double param_min, param_max;  ///< both 0: no range
-  bool decoupled;               ///< GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY
-  bool nesterov;                ///< GSC_OPTIMIZER_NESTEROV
-  bool corrects_bias;           ///< GSC_OPTIMIZER_BIAS_CORRECTION
-  bool warms_up_ema;            ///< GSC_OPTIMIZER_EMA_WARMUP
-  bool cautious;                ///< GSC_OPTIMIZER_CAUTIOUS
-  bool decays_cautiously;       ///< GSC_OPTIMIZER_CAUTIOUS_DECAY
+  bool decoupled;      ///< GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY
+  bool nesterov;       ///< GSC_OPTIMIZER_NESTEROV
+  bool corrects_bias;  ///< GSC_OPTIMIZER_BIAS_CORRECTION
+  bool warms_up_ema;   ///< GSC_OPTIMIZER_EMA_WARMUP
 };
 
 /// What a step does. The others take parameters to the average of their iterates, and back.
@@ -63,17 +60,12 @@ struct Coefficients {
   T weight_decay;
   T keep;  ///< 1 - lr * weight_decay
   T momentum;
-  T grad_weight;           ///< 1 - dampening; 1 at the first step
-  T lr_of_gradient;        ///< where `lr` is that of the mean alone
-  T first;                 ///< 1 at a tensor's first step, else 0
-  T evaluates;             ///< 1: no step, the parameters alone move, between training and evaluation; else 0
-  T ema_weight;            ///< of the new parameter in the average of the weights
-  T has_range;             ///< 1: the two below count; 0: they change nothing, and loops leave them out
-  T param_min, param_max;  ///< the range of new parameters; without one -inf and inf
-  T is_cautious;           ///< as `has_range`, of the two below
-  T cautious_from;         ///< 0: updates that the gradient goes against are left out; inf: none is
-  T cautious_decay_from;   ///< 0: so is the decay of parameters that go against the update; inf: none is
-  T own[kMaxOwn];          ///< those that only the formula's file has, by the names in its `Own`
+  T grad_weight;     ///< 1 - dampening; 1 at the first step
+  T lr_of_gradient;  ///< where `lr` is that of the mean alone
+  T first;           ///< 1 at a tensor's first step, else 0
+  T evaluates;       ///< 1: no step, the parameters alone move, between training and evaluation; else 0
+  T ema_weight;      ///< of the new parameter in the average of the weights
+  T own[kMaxOwn];    ///< those that only the formula's file has, by the names in its `Own`
 };
 
 /// Every field, rounded once.
@@ -157,39 +149,6 @@ GSC_HD T decay_gradient(T g, T param, const Coefficients<T> &c) {
   return c.weight_decay != T(0) ? decayed : g;
 }
 
-/// Whether a number goes against an update: they have opposite signs, or, with `AtZero`, the number is 0. `from` is 0, or inf:
-/// then nothing does. Nothing goes against NaN.
-template <bool AtZero, typename T>
-GSC_HD bool goes_against(T update, T x, T from) {
-  const bool below = AtZero ? x <= T(0) : x < T(0);
-  const bool above = AtZero ? x >= T(0) : x > T(0);
-  return (update > from && below) || (update < -from && above);
-}
-
-/// An update, which is subtracted, or 0 where the gradient goes against it (GSC_OPTIMIZER_CAUTIOUS).
-template <typename T>
-GSC_HD T cautious_update(T update, T g, const Coefficients<T> &c) {
-  const bool is_left_out = c.is_cautious != T(0) && goes_against<true>(update, g, c.cautious_from);
-  return is_left_out ? T(0) : update;
-}
-
-/// A parameter after decoupled weight decay, without it where the parameter goes against the update
-/// (GSC_OPTIMIZER_CAUTIOUS_DECAY).
-template <typename T>
-GSC_HD T decay_parameter(T p, T update, const Coefficients<T> &c) {
-  const bool is_left_out = c.is_cautious != T(0) && goes_against<false>(update, p, c.cautious_decay_from);
-  const T decayed = p * c.keep;
-  return is_left_out ? p : decayed;
-}
-
-/// A new parameter, within the range of its group. NaN stays.
-template <typename T>
-GSC_HD T within_param_range(T p, const Coefficients<T> &c) {
-  const T from = c.param_min > p ? c.param_min : p;
-  const T clamped = c.param_max < from ? c.param_max : from;
-  return c.has_range != T(0) ? clamped : p;
-}
-
 /// Adds the iterate of step `step` to an average, as the package schedulefree does.
 GSC_HD Averaging advance_average(const Hyper &h, double lr, int64_t step, Average &average) {
   if (step < h.warmup_steps) lr = lr * (static_cast<double>(step) / static_cast<double>(h.warmup_steps));
@@ -217,13 +176,6 @@ GSC_HD Coefficients<double> common_coefficients(const Hyper &h, double lr, bool 
   c.keep = 1.0 - lr * h.weight_decay;
   c.momentum = h.momentum;
   c.grad_weight = 1.0;
-  const bool has_range = h.param_min != 0.0 || h.param_max != 0.0;
-  c.has_range = has_range ? 1.0 : 0.0;
-  c.param_min = has_range ? h.param_min : -__builtin_inf();
-  c.param_max = has_range ? h.param_max : __builtin_inf();
-  c.is_cautious = h.cautious || h.decays_cautiously ? 1.0 : 0.0;
-  c.cautious_from = h.cautious ? 0.0 : __builtin_inf();
-  c.cautious_decay_from = h.decays_cautiously ? 0.0 : __builtin_inf();
   return c;
 }
 
