@@ -305,11 +305,19 @@ void CudaBackend::check(const CheckJob &job, gsc_stream stream) {
   p.counters = counters;
   p.record = job.record;
   p.rule = job.rule;
-  p.scaler = job.scaler;
   p.fp64_limit = job.plan->fp64_limit();
   p.finish = job.finish;
-  p.conclude = job.conclude;
+  // A norm is judged in a launch of its own: the registers for it would be those of every thread that checks.
+  const bool judges = job.conclude && job.finish && job.scaler != nullptr;
+  p.conclude = job.conclude && !judges;
   check_launch(launch_check(p, job.unscale, check_slots_, to_stream(stream)), "the check");
+  if (!judges) return;
+  check_launch(launch_record({.kind = RecordJob::Kind::kConclude,
+                              .list = job.record,
+                              .rule = job.rule,
+                              .scaler = const_cast<ScalerRecord *>(job.scaler)},
+                             to_stream(stream)),
+               "judging the norm");
 }
 
 void CudaBackend::launch_apply(const ApplyParams &p, const StepPart &part, const Mirror &params, bool *half_done,

@@ -278,7 +278,7 @@ GSC_DEVICE void join_chunks(const CheckParams &p, float inv_scale) {
   c.inf = 0;
   c.nan = 0;
   c.before_first = 0;
-  if (p.conclude) conclude_check(*p.record, p.rule, p.scaler);
+  if (p.conclude) conclude_check(*p.record, p.rule, nullptr);
 }
 
 template <bool Write>

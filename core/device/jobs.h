@@ -24,7 +24,7 @@ struct CheckJob {
   bool finish;    ///< all chunks have been looked at: write the totals to the record ...
   bool conclude;  ///< ... and conclude the check under `rule`; false if a reducer comes in between
   ClipRule rule;
-  const ScalerRecord *scaler;  ///< whose rules it concludes under, too; NULL: none
+  const ScalerRecord *scaler;  ///< by whose rules the norm is judged; NULL: it is not
 };
 
 /// What a job does of a step, in this order. Jobs of one step may run at once if they differ in their chunks alone.

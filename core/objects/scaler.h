@@ -67,6 +67,8 @@ class Scaler final : public Object {
   void enter(TensorList &grads, CallStream &call, From from = From::kCaller);
   /// Orders `call` after earlier work on the list, and on the scaler if it is of this device.
   void precede(const TensorList &grads, CallStream &call);
+  /// The record by which the norm of a list is judged; NULL: no norm is too large.
+  ScalerRecord *judge_of(const TensorList &grads) const;
   /// A check of no chunks.
   CheckJob check_job(TensorList &grads) const;
   /// Checks tensors [first, last) of a list, and concludes the check if they were the last.

@@ -51,6 +51,11 @@ void Scaler::precede(const TensorList &grads, CallStream &call) {
   if (!is_of_other_context(grads)) order_.precede(call);
 }
 
+ScalerRecord *Scaler::judge_of(const TensorList &grads) const {
+  const bool judges = enabled() && (options_.skip_norm > 0.0 || options_.spike_factor > 0.0);
+  return judges ? record_on(grads) : nullptr;
+}
+
 CheckJob Scaler::check_job(TensorList &grads) const {
   CheckJob job{};
   job.plan = &grads.plan();
@@ -58,7 +63,7 @@ CheckJob Scaler::check_job(TensorList &grads) const {
   job.inv_scale = &record_on(grads)->state.inv_scale;
   job.conclude = reducer_.all_reduce == nullptr;
   job.rule = grads.iteration.rule();
-  if (enabled()) job.scaler = record_on(grads);
+  job.scaler = judge_of(grads);
   return job;
 }
 
@@ -130,7 +135,7 @@ Scaler::Complaint Scaler::join_ranks(TensorList &grads, bool is_written, gsc_str
   backend.record({.kind = RecordJob::Kind::kConclude,
                   .list = list,
                   .rule = grads.iteration.rule(),
-                  .scaler = enabled() ? record_on(grads) : nullptr},
+                  .scaler = judge_of(grads)},
                  stream);
   return complaint;
 }

@@ -124,16 +124,17 @@ GSC_HD void replace_policy(ScalerRecord &r, const Policy &policy) {
 /// Judges the norm of a list whose gradients are finite. The judgement before counts once the scaler has been updated; if
 /// it has not, that check was discarded.
 GSC_HD void judge_norm(ListRecord &r, const ScalerRecord &scaler) {
-  if (!skips_spikes(scaler.policy.spikes)) return;
   if (r.judged_at != scaler.state.updates) {
     r.average = r.after;
     r.judged_at = scaler.state.updates;
   }
   r.after = r.average;
   r.norm_limit = norm_limit(scaler.policy.spikes, r.average);
-  if (r.found_inf != 0.0F || !is_spike(scaler.policy.spikes, r.grad_norm, r.after)) return;
-  r.spike = r.after.run;
-  r.found_inf = 1.0F;
+  if (r.found_inf == 0.0F && is_spike(scaler.policy.spikes, r.grad_norm, r.after)) {
+    r.spike = r.after.run;
+    r.found_inf = 1.0F;
+  }
+  r.norm_average = r.after.count > 0 ? binary_power(r.after.mean) : 0.0;
 }
 
 /// The factor that the rule asks for. 1e-6 is from PyTorch's clip_grad_norm_.
@@ -155,8 +156,8 @@ GSC_HD void conclude_check(ListRecord &r, const ClipRule &rule, const ScalerReco
   r.found_inf = static_cast<float>(r.reduce[0]);
   r.spike = 0;
   r.norm_limit = __builtin_inf();
+  r.norm_average = 0.0;
   if (scaler != nullptr) judge_norm(r, *scaler);
-  r.norm_average = r.after.count > 0 ? binary_power(r.after.mean) : 0.0;
   set_clip(r, rule);
 }
 

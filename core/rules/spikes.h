@@ -22,8 +22,6 @@ struct SpikeRule {
   int32_t action;     ///< GSC_SPIKE_STEP or GSC_SPIKE_ERROR
 };
 
-GSC_HD bool skips_spikes(const SpikeRule &rule) { return rule.norm > 0.0 || rule.factor > 0.0; }
-
 /// What the norms of a list have been. Zeros: none yet.
 struct NormAverage {
   double mean;      ///< of their binary logarithms, without those in `run`

@@ -327,7 +327,6 @@ class World:
         """Check or unscale of a whole list. The norm of the library is taken, once it is near enough."""
         check = grads.check = oracle.Check(grads.tensors(), self.policy.inv_scale, grads.fp32_limit, unscale)
         grads.used = True
-        check.norm_average = grads.next_norms.average()
         if not self.enabled or not (self.options.skip_norm or self.options.spike_factor):
             return
         if grads.judged_at != self.policy.updates:
