@@ -18,9 +18,9 @@ struct CheckParams {
   ListRecord *record;
   float *found_inf;
   ClipRule rule;
-  double fp64_limit;           ///< see core/rules/check.h
+  double fp64_limit;  ///< see core/rules/check.h
   bool finish;
-  bool conclude;  ///< no norm is too large
+  bool conclude;              ///< no norm is too large
   bool amax_keeps_nonfinite;  ///< the amax of a chunk with inf or NaN is inf or NaN
 };
 

@@ -132,11 +132,9 @@ Scaler::Complaint Scaler::join_ranks(TensorList &grads, bool is_written, gsc_str
     const double overflow[2] = {1.0, std::numeric_limits<double>::infinity()};
     backend.write(list->reduce, overflow, sizeof overflow, stream);
   }
-  backend.record({.kind = RecordJob::Kind::kConclude,
-                  .list = list,
-                  .rule = grads.iteration.rule(),
-                  .scaler = judge_of(grads)},
-                 stream);
+  backend.record(
+      {.kind = RecordJob::Kind::kConclude, .list = list, .rule = grads.iteration.rule(), .scaler = judge_of(grads)},
+      stream);
   return complaint;
 }
 

@@ -111,7 +111,8 @@ fn a_report_at_the_floor_comes_with_the_error() {
 #[test]
 fn a_report_of_spikes_that_persist_comes_with_the_error() -> Result<()> {
     let context = Context::cpu()?;
-    let options = ScalerOptions::preset(Preset::Check)?.skip_norm(10.0).spike_patience(2).spike_action(SpikeAction::Error);
+    let options =
+        ScalerOptions::preset(Preset::Check)?.skip_norm(10.0).spike_patience(2).spike_action(SpikeAction::Error);
     let mut scaler = GradScaler::new(&context, options)?;
     let mut grads = TensorList::new(&context, [vec![20f32]])?;
     scaler.check(&mut grads)?;
@@ -119,7 +120,8 @@ fn a_report_of_spikes_that_persist_comes_with_the_error() -> Result<()> {
     assert!(scaler.report()?.spike);
     scaler.check(&mut grads)?;
     scaler.update()?;
-    for error in [refused(scaler.report(), Spikes, "20"), refused(scaler.report_of(&grads), Spikes, "above its limit")] {
+    for error in [refused(scaler.report(), Spikes, "20"), refused(scaler.report_of(&grads), Spikes, "above its limit")]
+    {
         let report = error.report().unwrap();
         assert_eq!((report.spikes_persist, report.consecutive_skips, report.grad_norm), (true, 2, 20.0));
     }
