@@ -213,6 +213,30 @@ TEST_P(DeviceStep, SameBitsWithAbsentTensorsAndAverages) {
   ASSERT_TRUE(same(pair.grads));
 }
 
+/// Any norm above the average of those before is a spike, and the third in a row is taken: about half of the steps.
+TEST(DeviceStep, SpikesAsOnTheCpu) {
+  for (const int64_t slice_bytes : {int64_t{0}, int64_t{100000}}) {
+    Pair pair({"adamw", GSC_ADAMW, 0, 0.0, GSC_FP32, GSC_FP16, GSC_FP16});
+    gsc_scaler_options options;
+    EXPECT_GSC_OK(gsc_scaler_get_options(pair.host->scaler, &(options = with_size<gsc_scaler_options>())));
+    options.spike_factor = 1.0;
+    options.spike_deviations = 0.0;
+    options.spike_window = 2;
+    options.spike_patience = 2;
+    for (const Side *side : {pair.host.get(), pair.device.get()}) {
+      EXPECT_GSC_OK(gsc_scaler_set_options(side->scaler, &options, nullptr));
+    }
+    for (int i = 0; i < 16; ++i) {
+      pair.fill_grads();
+      ASSERT_NO_FATAL_FAILURE(pair.step_and_compare(slice_bytes)) << i;
+    }
+    const gsc_report report = report_of(pair.device->scaler);
+    EXPECT_GT(report.spikes, 2);
+    EXPECT_GT(applied_steps(pair.device->optimizer), 2);
+    EXPECT_GT(report.norm_average, 0.0);
+  }
+}
+
 /// Tensors of one list with different formats, and a parameter in fp64 between them.
 TEST(DeviceFormats, ListsOfTheCallersMayMixThem) {
   SKIP_WITHOUT_DEVICE();

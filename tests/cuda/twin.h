@@ -197,6 +197,9 @@ inline void expect_same_report(const gsc_report &device, const gsc_report &host)
   EXPECT_EQ(device.nan_count, host.nan_count);
   EXPECT_EQ(device.first_tensor, host.first_tensor);
   EXPECT_EQ(device.first_element, host.first_element);
+  EXPECT_EQ(device.spikes, host.spikes);
+  EXPECT_EQ(device.norm_limit, host.norm_limit);
+  EXPECT_EQ(device.norm_average, host.norm_average);
 }
 
 }  // namespace gsc_test
