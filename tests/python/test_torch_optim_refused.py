@@ -23,6 +23,9 @@ NOT_IN_GROUPS = {
     "max_grad_norm": (0.5, ValueError, "has 'max_grad_norm', which is one for all groups; pass it to the optimizer"),
     "master_weights": (True, ValueError, "has 'master_weights', which is one for all groups"),
     "seed": (3, ValueError, "has 'seed', which is one for all groups"),
+    **{name: (1, ValueError, f"has '{name}', which is one for all groups")
+       for name in ("skip_nonfinite", "skip_norm", "spike_factor", "spike_deviations", "spike_window", "spike_warmup",
+                    "spike_patience")},
     "ema_decay": (1.0, ValueError, r"\['ema_decay'\] is 1.0; it must be in \[0, 1\)"),
     "ema_warmup": ("no", TypeError, r"\['ema_warmup'\] is 'no'; it must be True or False"),
     "state": ("4bit", ValueError, "state is '4bit'"), "master": ("half", ValueError, "master is 'half'"),

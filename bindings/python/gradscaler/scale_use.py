@@ -13,7 +13,7 @@ class ScaleUse:
     """What a program has done with the scale since the last update.
 
     One that scaled its losses in the iteration before, and since the update has neither scaled nor asked for the scale,
-    has not computed new gradients. Nothing is known of one that reads the scale on the device or scales in a graph.
+    has not computed new gradients. Nothing is known of one that reads the scale on the device.
     """
 
     __slots__ = ("_is_scaled", "_is_told", "_is_untold", "_was_scaled")
@@ -22,9 +22,8 @@ class ScaleUse:
         self._is_scaled = self._was_scaled = self._is_untold = False
         self._is_told = True
 
-    def scaled(self, *, in_graph: bool = False) -> None:
+    def scaled(self) -> None:
         self._is_scaled = self._is_told = True
-        self._is_untold |= in_graph
 
     def told(self) -> None:
         """The program has the scale, or has set it."""

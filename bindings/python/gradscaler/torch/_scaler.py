@@ -23,7 +23,6 @@ from ..messages import named_errors
 from ..optim import Optimizer
 from ..policy import Unpack
 from ..report import HistoryEntry, Report, report_of
-from ..scale_use import OLD_GRADIENTS, ScaleUse
 from ..tensors import TensorList
 from ._contexts import context_of, stream_of
 from ._grad_check import Totals, is_underflowed
@@ -57,7 +56,6 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     _warned_of_no_gradients = False
     # Whether a state was loaded, so that there is a scale before the first loss.
     _has_loaded = False
-    _scale_use: ScaleUse | None = None
 
     def __init__(self, device: str = "cuda", init_scale: float = 2.0**16, growth_factor: float = 2.0,
                  backoff_factor: float = 0.5, growth_interval: int = 2000, enabled: bool | Literal["check"] = True,
@@ -99,37 +97,14 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     def _factors(self) -> tuple[float, float, int]:
         return self._growth_factor, self._backoff_factor, self._growth_interval
 
-    def scale(self, outputs: Any) -> Any:
-        """Multiplies a tensor or an iterable of tensors by the scale, as PyTorch's class does."""
-        self._note_scaling()
-        return super().scale(outputs)
-
-    @not_compiled  # type: ignore[untyped-decorator, unused-ignore]
-    def _note_scaling(self) -> None:
-        if self._scale_use is None:
-            self._scale_use = ScaleUse()
-        is_cuda = self._scale is not None and self._scale.device.type == "cuda"
-        self._scale_use.scaled(in_graph=is_cuda and torch.cuda.is_current_stream_capturing())
-
-    def get_scale(self) -> float:
-        """The scale as a number; 1 if disabled. Waits for a CUDA device."""
-        if self._scale_use is not None:
-            self._scale_use.told()
-        return float(super().get_scale())
-
-    def _require_new_gradients(self) -> None:
-        if self._enabled and self._scale_use is not None and self._scale_use.has_old_gradients():
-            raise RuntimeError(OLD_GRADIENTS)
-
     @not_compiled  # type: ignore[untyped-decorator, unused-ignore]
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """Unscales the gradients of `optimizer` and steps, unless one of them is inf or NaN.
 
         `args` and `kwargs` go to its ``step``, whose result is returned. Errors are those of ``torch.amp.GradScaler``,
-        and a closure is refused by position, too. RuntimeError for gradients of before the last :meth:`update`.
+        and a closure is refused by position, too.
         """
         _require_torch_optimizer(optimizer)
-        self._require_new_gradients()
         if self._enabled and any(map(callable, args)):
             raise RuntimeError(NO_CLOSURE)
         if isinstance(optimizer, FusedOptimizer):
@@ -149,7 +124,6 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     def unscale_(self, optimizer: Any) -> None:
         """Divides the gradients of `optimizer` by the scale in place, as PyTorch's class does."""
         _require_torch_optimizer(optimizer)
-        self._require_new_gradients()
         super().unscale_(optimizer)
 
     def _step_fused(self, optimizer: FusedOptimizer, args: Any, kwargs: Any) -> Any:
@@ -213,7 +187,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         first = next((one for one in totals if one.first >= 0), Totals())
         infs, nans = sum(one.inf_count for one in totals), sum(one.nan_count for one in totals)
         return replace(
-            found, scale=super().get_scale(), growth_tracker=self._get_growth_tracker(),
+            found, scale=self.get_scale(), growth_tracker=self._get_growth_tracker(),
             overflow=found.overflow if len(totals) != 1 else self._overflowed(optimizers[0]),
             grad_norm=math.hypot(*norms) if len(norms) == len(totals) > 0 else None,
             grad_amax=max(largest) if len(largest) == len(totals) > 0 else None,
@@ -247,11 +221,11 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
 
     def __repr__(self) -> str:
         disabled = "" if self._enabled else " disabled"
-        return f"<gradscaler.torch.GradScaler scale={super().get_scale():g}{disabled}>"
+        return f"<gradscaler.torch.GradScaler scale={self.get_scale():g}{disabled}>"
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        for name in ("_found_inf_of", "_recent_optimizers", "_iteration_is_over", "_scale_use"):
+        for name in ("_found_inf_of", "_recent_optimizers", "_iteration_is_over"):
             state.pop(name, None)
         if state.pop("_updater", None) is not None:
             state["_counters"] = self._saved_counters()
@@ -278,7 +252,6 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
                 raise ValueError(f"state_dict['gradscaler'] has {unknown[0]!r}, which is unknown")
             self._updater, self._counters = None, counters
             self._has_loaded = True
-            self._scale_use = None
 
     def _check_scale_growth_tracker(self, funcname: str) -> Any:
         if self._scale is None and self._has_loaded:
@@ -322,14 +295,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         self._iteration_is_over = True
         if not self._enabled or new_scale is not None:
             super().update(new_scale)
-            if self._scale_use is not None:
-                self._scale_use.told()
             return
-        self._update()
-        if self._scale_use is not None:
-            self._scale_use.updated()
-
-    def _update(self) -> None:
         scale, tracker = self._check_scale_growth_tracker("update")
         # PyTorch types it as a dict; it is a defaultdict of dicts.
         states: Any = self._per_optimizer_states
