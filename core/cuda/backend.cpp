@@ -307,7 +307,7 @@ void CudaBackend::check(const CheckJob &job, gsc_stream stream) {
   p.rule = job.rule;
   p.fp64_limit = job.plan->fp64_limit();
   p.finish = job.finish;
-  // A norm is judged in a launch of its own: the registers for it would be those of every thread that checks.
+  // A launch of its own judges the norm. In the last block of the check that would cost all its threads registers.
   const bool judges = job.conclude && job.finish && job.scaler != nullptr;
   p.conclude = job.conclude && !judges;
   check_launch(launch_check(p, job.unscale, check_slots_, to_stream(stream)), "the check");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizer checkpoints: a header with the average of the gradients' norms, one shape per tensor, the state tensors slot after slot, the lags if tensors are
-// counted, and a checksum, in the byte order of this machine. docs/reference/abi.md has every offset. State in another
-// format than the optimizer's is converted. Hyper-parameters are the caller's and not part of it.
+// Optimizer checkpoints: a header with the average of the gradients' norms, one shape per tensor, the state tensors slot
+// after slot, the lags if tensors are counted, and a checksum, in the byte order of this machine. docs/reference/abi.md
+// has every offset. State in another format than the optimizer's is converted. Hyper-parameters are the caller's and not
+// part of it.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -223,7 +224,7 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
   }
   const NormAverage &norms = header.norms;
   const bool is_average = std::isfinite(norms.mean) && std::isfinite(norms.variance) && norms.variance >= 0.0 &&
-                          std::isfinite(norms.run_mean) && norms.count >= 0;
+                          std::isfinite(norms.run_mean) && norms.count >= 0 && norms.run > INT32_MIN;
   if (!is_average) refuse("buffer", "holds an average of norms that cannot be one");
   for (int64_t i = 0; has_lags && i < params.size(); ++i) {
     int64_t lag;

@@ -109,6 +109,7 @@ TEST_F(Checkpoint, ForeignOnesAreNamed) {
   for (const size_t offset : {56, 64, 72}) refused(offset, kInf, "average");
   refused(64, -1.0, "average");
   refused(80, int64_t{-1}, "average");
+  refused(88, INT32_MIN, "average");
   refused(96, int64_t{4}, "has 4 elements");
   refused(104, int64_t{GSC_FP64}, "dtype");
   // Two slots: the byte of each must be that of a dtype, and those of slots that are not there 0.

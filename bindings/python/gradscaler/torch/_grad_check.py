@@ -20,6 +20,7 @@ from ..device import Context
 from ..memory import Tensor
 from ._contexts import stream_of
 from ._plan import Plan
+from ._state_formats import DTYPE_CODES
 
 
 @dataclass(frozen=True)
@@ -169,9 +170,7 @@ class NormJudge:
         self._handle: Any = native.Scaler(context._handle, options)
         # The norm of a list of one number is that number.
         self._probe = torch.zeros(1, dtype=torch.float64, device=context.device)
-        array = native.TensorArray(1)
-        array.add(self._probe.data_ptr(), 1, native.FP64, None)
-        self._list: Any = native.TensorList(context._handle, array)
+        self._list = list_of_one(context, self._probe)
 
     def judge(self, norm: Any) -> Any:
         """A tensor of one float32 on the device that is not 0 if the norm is a spike, inf or NaN. `norm` is a number or
@@ -225,6 +224,13 @@ def _overflowed(plan: Plan) -> list[str]:
     found = plan.grads.diagnose(plan.stream)
     entries = map(found.get, range(len(plan.labels)))
     return [label for label, entry in zip(plan.labels, entries, strict=True) if entry.inf_count or entry.nan_count]
+
+
+def list_of_one(context: Context, number: Any) -> Any:
+    """A native list of one tensor with one element, which the caller holds."""
+    array = native.TensorArray(1)
+    array.add(number.data_ptr(), 1, DTYPE_CODES[number.dtype], None)
+    return native.TensorList(context._handle, array)
 
 
 def scalar_tensor(address: int, dtype: str, context: Context) -> Any:

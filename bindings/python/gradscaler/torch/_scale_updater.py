@@ -18,7 +18,7 @@ from .._native import native
 from ..device import Context
 from ..report import HistoryEntry, Report, history_of, read_report
 from ._contexts import stream_of
-from ._grad_check import scalar_tensor
+from ._grad_check import list_of_one, scalar_tensor
 
 
 class ScaleUpdater:
@@ -29,9 +29,7 @@ class ScaleUpdater:
         self._handle: Any = native.Scaler(context._handle, options)
         # An inf here is what the library sees of an overflow.
         self._probe = torch.zeros(1, dtype=torch.float32, device=context.device)
-        array = native.TensorArray(1)
-        array.add(self._probe.data_ptr(), 1, native.FP32, None)
-        self._list: Any = native.TensorList(context._handle, array)
+        self._list = list_of_one(context, self._probe)
         found = native.DeviceState()
         self._handle.device_state(None, found)
         self._scalars = [scalar_tensor(found.scale, "float32", context),
