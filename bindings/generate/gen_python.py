@@ -124,6 +124,10 @@ def ranges(struct):
         narrower = [f'"{name}": {ends(option["range"])}' for name, option in kind.options.items() if "range" in option]
         if narrower:
             lines += packed(f"    native.{kind.constant}: {{", narrower, "},")
+    lines += ["}", "#: Flags that are arguments by keyword, by kind.", "KEYWORD_FLAGS = {"]
+    lines += [packed(f"    native.{kind.constant}: (", [f'"{name}"' for name in keyword_flags_of(kind)],
+                     "," * (len(keyword_flags_of(kind)) == 1) + "),")[0]
+              for kind in struct.api.kinds if keyword_flags_of(kind)]
     return [*lines, "}"]
 
 
@@ -191,11 +195,20 @@ def make_fields(interface):
     return FIELDS_HEAD.replace("$WORDS", ", ".join(words)) + "\n".join([*lines, ""])
 
 
+#: Flags that no class of torch.optim has: arguments by keyword, and in gradscaler.torch options of any class.
+KEYWORD_FLAGS = ("cautious", "cautious_decay")
+
+
+def keyword_flags_of(kind):
+    return [name for name in KEYWORD_FLAGS if name in kind.arguments]
+
+
 def arguments_of(kind):
     """The arguments of an optimizer, in the order of its options in the header. Two betas are one."""
+    arguments = [name for name in kind.arguments if name not in KEYWORD_FLAGS]
     if "beta2" not in kind.options:
-        return list(kind.arguments)
-    return [{"beta1": "betas"}.get(name, name) for name in kind.arguments if name != "beta2"]
+        return arguments
+    return [{"beta1": "betas"}.get(name, name) for name in arguments if name != "beta2"]
 
 
 OPTIMIZERS_HEAD = f'''\
@@ -223,12 +236,15 @@ def make_optimizers(struct):
     lines = []
     for kind in struct.api.kinds:
         name, keys = kind.name, arguments_of(kind)
+        keywords = [*keyword_flags_of(kind), *(["param_min", "param_max"] if "average" not in kind.slot_names else [])]
         parameters = ["self", "params: Any", "grads: Any = None", *(argument(struct, kind, key) for key in keys), "*",
                       "maximize: bool = False", "model_copy: Any = None", "zero_grads: bool = False",
                       "write_grads: bool = False", "count_unchanged: bool = False", "ema_decay: float = 0.0",
-                      "ema_warmup: bool = False", 'state: _State = "fp32"',
+                      "ema_warmup: bool = False", *(argument(struct, kind, key) for key in keywords),
+                      'state: _State = "fp32"',
                       "master: str | None = None", "seed: int = 0", "device: DeviceLike = None"]
-        taken = (*keys, "maximize", "zero_grads", "write_grads", "count_unchanged", "ema_decay", "ema_warmup")
+        taken = (*keys, "maximize", "zero_grads", "write_grads", "count_unchanged", "ema_decay", "ema_warmup",
+                 *keywords)
         assigned = [f"{key}={key}" for key in taken]
         lines += ["", "", f"class {name}(Optimizer):", f'    """{kind.text}', "",
                   f"    State: {api.slots_of(kind, '``')}.", '    """', "",

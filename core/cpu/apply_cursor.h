@@ -7,6 +7,7 @@
 #include "core/cpu/kernels.h"
 #include "core/cpu/values.h"
 #include "core/rules/gradient.h"
+#include "core/rules/optim/formula.h"
 
 namespace gsc::cpu {
 inline namespace GSC_CPU_TARGET {
@@ -57,6 +58,21 @@ template <typename D>
   int i = 0;
   for (; i + kLanes <= n; i += kLanes) store_vector(out + i, load_operand<D>(grad + i) * inv_scale * clip);
   for (; i < n; ++i) out[i] = unscale_gradient(D::widen(grad[i]), inv_scale, clip);
+}
+
+/// loop(c), with a local copy of the coefficients, which stores cannot alias. Whether a formula with averages evaluates is a
+/// constant in it: compilers do not vectorise what depends on that and on a second condition of all elements. So is
+/// whether something restrains the elements, which costs nothing where nothing does.
+template <typename F, typename T, typename L>
+[[gnu::always_inline]] inline auto in_phase(const Coefficients<T> &coefficients, const L &loop) {
+  Coefficients<T> c = coefficients;
+  c.evaluates = c.is_restrained = T(0);
+  T &differs = kAverages<F> ? c.evaluates : c.is_restrained;  // a formula with averages is never restrained
+  if ((kAverages<F> ? coefficients.evaluates : coefficients.is_restrained) != T(0)) {
+    differs = T(1);
+    return loop(c);
+  }
+  return loop(c);
 }
 
 /// One parameter, with its state at index i.

@@ -15,25 +15,10 @@
 namespace gsc::cpu {
 namespace {
 
-/// loop(c), with a local copy of the coefficients, which stores cannot alias. Whether a formula with averages evaluates is a
-/// constant in it: compilers do not vectorise what depends on that and on a second condition of all elements.
-template <typename F, typename T, typename L>
-[[gnu::always_inline]] inline auto in_phase(const Coefficients<T> &coefficients, const L &loop) {
-  Coefficients<T> c = coefficients;
-  if constexpr (kAverages<F>) {
-    if (c.evaluates != T(0)) {
-      c.evaluates = T(1);
-      return loop(c);
-    }
-    c.evaluates = T(0);
-  }
-  return loop(c);
-}
-
 template <typename F, typename T>
 [[gnu::noinline]] void update_block(T *__restrict p, T *__restrict s0, T *__restrict s1, T *__restrict s2,
                                     const T *__restrict g, int n, T ratio, const Coefficients<T> &coefficients) {
-  in_phase<F>(coefficients, [&](const Coefficients<T> &c) {
+  in_phase<F>(coefficients, [&](const Coefficients<T> &c) GSC_INLINED {
     for (int i = 0; i < n; ++i) update_element<F>(p[i], s0, s1, s2, g[i], i, c, ratio);
   });
 }
@@ -45,7 +30,7 @@ template <typename F, typename G, typename P>
   constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(float));
   const ApplySpan span = arrays;  // local, as are the coefficients: the stores below cannot alias them
   Coefficients<float> c = coefficients;
-  c.evaluates = 0.0F;  // see in_phase
+  c.evaluates = c.is_restrained = 0.0F;  // see update_in_vectors
   auto *grad = static_cast<typename G::Stored *>(span.grad);
   auto *param = static_cast<typename P::Stored *>(span.param);
   const float clip = c.sign * span.clip;  // exact: a sign does not change how products round
@@ -86,16 +71,17 @@ template <typename F, typename G, typename P>
 template <typename F, typename T>
 [[gnu::noinline]] void move_block(T *__restrict p, const T *__restrict s0, const T *__restrict s1,
                                   const T *__restrict s2, int n, T ratio, const Coefficients<T> &coefficients) {
-  const Coefficients<T> c = coefficients;
-  for (int i = 0; i < n; ++i) {
-    T state[kMaxStates]{};
-    if constexpr (F::kStates > 0) state[0] = s0[i];
-    if constexpr (F::kStates > 1) state[1] = s1[i];
-    if constexpr (F::kStates > 2) state[2] = s2[i];
-    T param = p[i];
-    F::apply(param, state, ratio, c);
-    p[i] = param;
-  }
+  in_phase<F>(coefficients, [&](const Coefficients<T> &c) GSC_INLINED {
+    for (int i = 0; i < n; ++i) {
+      T state[kMaxStates]{};
+      if constexpr (F::kStates > 0) state[0] = s0[i];
+      if constexpr (F::kStates > 1) state[1] = s1[i];
+      if constexpr (F::kStates > 2) state[2] = s2[i];
+      T param = p[i];
+      apply_of<F>(param, state, ratio, c);
+      p[i] = param;
+    }
+  });
 }
 
 /// Not with short vectors: compilers leave loops over so few lanes scalar.
@@ -103,13 +89,13 @@ template <typename F, typename T>
 constexpr bool kUpdatesInVectors = kUpdatesLast<F> &&std::is_same_v<T, float> &&kVectorBytes >= 32;
 
 /// update_vectors where it serves: steps with 16-bit gradients that are not clamped or written, parameters of fp32 or of
-/// the same dtype.
+/// the same dtype that nothing restrains.
 template <typename F>
 int64_t update_in_vectors(const ApplySpan &span, int64_t begin, const Coefficients<float> &c) {
   const auto in_vectors = [](int32_t dtype) {
     return with_dtype(dtype, [](auto d) { return Values<decltype(d), float>::kInVectors; });
   };
-  if (is_clamped(span.clip_value) || span.write_grads || c.evaluates != 0.0F) return begin;
+  if (is_clamped(span.clip_value) || span.write_grads || c.evaluates != 0.0F || c.is_restrained != 0.0F) return begin;
   if (span.model_copy != nullptr && !in_vectors(span.copy_dtype)) return begin;
   return with_dtype(span.grad_dtype, [&](auto d) {
     using G = decltype(d);

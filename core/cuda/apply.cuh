@@ -25,7 +25,7 @@ GSC_DEVICE bool moves_state(const ApplyParams &p) {
 }
 
 /// The coefficients of a group by the formula `variant`, one of those of this file (GSC_FORMULAS) whose sweep is F; but
-/// for `ema_weight`.
+/// for `ema_weight` and what restrains them.
 template <typename F>
 GSC_DEVICE Coefficients<double> coefficients_in_sweep(Variant variant, const Hyper &h, double lr, bool maximize,
                                                       int64_t step) {
@@ -50,6 +50,7 @@ GSC_DEVICE void fill_group_table(const ApplyParams &p, Coefficients<T> *table) {
     Coefficients<T> &c = table[threadIdx.x];
     c = narrow<T>(coefficients_in_sweep<F>(p.step.variant, g.hyper, learning_rate(g), p.step.maximize, step));
     if (p.ema != nullptr) c.ema_weight = static_cast<T>(ema_weight(g.hyper, step));
+    restrain(g.hyper, c);
   }
   __syncthreads();
 }
@@ -346,6 +347,26 @@ GSC_DEVICE void sweep_params(const ApplyParams &p, Coefficients<T> *table, const
   finish_step(p, in.skip);
 }
 
+/// The steps of a pack's elements. Whether something restrains them is asked for once a pack.
+template <typename F, int Width, typename P, typename T>
+GSC_DEVICE void step_pack(P &x, const Coefficients<T> &c, T ratio) {
+  const auto step = [&] {
+#pragma unroll
+    for (int k = 0; k < Width; ++k) {
+      if constexpr (kUpdatesLast<F>) {
+        update_of<F>(x.param[k], x.state[k], x.grad[k], c, ratio);
+      } else {
+        apply_of<F>(x.param[k], x.state[k], ratio, c);
+      }
+    }
+  };
+  if (c.is_restrained == T(0)) [[likely]] {
+    step();
+  } else {
+    step();
+  }
+}
+
 template <typename F, typename T>
 __global__ void __launch_bounds__(kThreads, apply_blocks(kArithmeticOf<T>))
     apply_kernel(const __grid_constant__ ApplyParams p) {
@@ -361,14 +382,8 @@ __global__ void __launch_bounds__(kThreads, apply_blocks(kArithmeticOf<T>))
     for_packs<T>(a.n, a.head, team, [&]<int Width>(int i) {
       Pack<T, Width, F::kStates> x;
       x.template load<kUpdatesLast<F>>(p, in, a, i, c.sign);
-      if constexpr (!kUpdatesLast<F>) {
-#pragma unroll
-        for (int k = 0; k < Width; ++k) F::apply(x.param[k], x.state[k], ratio, c);
-      } else {
-#pragma unroll
-        for (int k = 0; k < Width; ++k) update_of<F>(x.param[k], x.state[k], x.grad[k], c, ratio);
-        if (moves_state<F>(p)) x.store_state(a, i);
-      }
+      step_pack<F, Width>(x, c, ratio);
+      if (kUpdatesLast<F> && moves_state<F>(p)) x.store_state(a, i);
       if (p.step.count_unchanged) x.count_unchanged(p, a, i);
       x.store_param(a, i);
       if (p.ema != nullptr) x.average_weights(a, i, c.ema_weight);

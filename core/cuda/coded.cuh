@@ -500,14 +500,8 @@ __global__ void __launch_bounds__(kThreads, apply_blocks(Arithmetic::kCoded))
       const int valid = valid_elements<kLaneElements>(i, a.n);
       Pack x;
       x.template load<kUpdatesLast<F>>(p, in, a, i, valid, c.sign);
-      if constexpr (!kUpdatesLast<F>) {
-#pragma unroll
-        for (int k = 0; k < kLaneElements; ++k) F::apply(x.param[k], x.state[k], ratio, c);
-      } else {
-#pragma unroll
-        for (int k = 0; k < kLaneElements; ++k) update_of<F>(x.param[k], x.state[k], x.grad[k], c, ratio);
-        if (moves_state<F>(p)) x.store_state(p, a, i, valid, random);
-      }
+      step_pack<F, kLaneElements>(x, c, ratio);
+      if (kUpdatesLast<F> && moves_state<F>(p)) x.store_state(p, a, i, valid, random);
       x.store_counted(p, a, i, valid);
       if (a.ema != nullptr) x.average_weights(p, a, i, valid, c.ema_weight);
     }

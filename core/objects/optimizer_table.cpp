@@ -44,6 +44,20 @@ void require_option(const Kind &kind, Option option, const Argument &name, T val
   require_number(used != nullptr && used->range != nullptr ? *used->range : common, name, value);
 }
 
+void validate_param_range(const Kind &kind, const gsc_optimizer_options &o) {
+  if (o.param_min == 0.0 && o.param_max == 0.0) return;
+  if (averages(variant_of(o))) {
+    const bool has_min = o.param_min != 0.0;
+    refuse(kOptions.field(has_min ? Literal("param_min") : Literal("param_max")),
+           "is %s, but %s takes no range of parameters, which their average would leave: it must be 0",
+           Decimal(has_min ? o.param_min : o.param_max).c_str(), kind.name);
+  }
+  if (o.param_min > o.param_max) {
+    refuse(kOptions.field("param_min"), "is %s, which is above param_max, %s", Decimal(o.param_min).c_str(),
+           Decimal(o.param_max).c_str());
+  }
+}
+
 /// Steps in which a mean that decays by `beta` loses half.
 double half_life(double beta) { return std::log(0.5) / std::log(beta); }
 
@@ -127,6 +141,7 @@ void validate(const gsc_optimizer_options &o) {
   if ((o.flags & GSC_OPTIMIZER_NESTEROV) != 0 && (o.momentum <= 0.0 || o.dampening != 0.0)) {
     refuse(kOptions.field("flags"), "has NESTEROV, which needs momentum > 0 and dampening 0");
   }
+  validate_param_range(kind, o);
 }
 
 Hyper make_hyper(const gsc_optimizer_options &o) {
@@ -154,10 +169,14 @@ Hyper make_hyper(const gsc_optimizer_options &o) {
           .weight_lr_power = o.weight_lr_power,
           .trust_coefficient = o.trust_coefficient,
           .ema_decay = o.ema_decay,
+          .param_min = o.param_min,
+          .param_max = o.param_max,
           .decoupled = has(GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY),
           .nesterov = has(GSC_OPTIMIZER_NESTEROV),
           .corrects_bias = has(GSC_OPTIMIZER_BIAS_CORRECTION),
-          .warms_up_ema = has(GSC_OPTIMIZER_EMA_WARMUP)};
+          .warms_up_ema = has(GSC_OPTIMIZER_EMA_WARMUP),
+          .cautious = has(GSC_OPTIMIZER_CAUTIOUS),
+          .decays_cautiously = has(GSC_OPTIMIZER_CAUTIOUS_DECAY)};
 }
 
 }  // namespace gsc

@@ -28,7 +28,9 @@
   X(weight_step_power, Range::at_least(0.0, "finite and >= 0"))         \
   X(weight_lr_power, Range::at_least(0.0, "finite and >= 0"))           \
   X(trust_coefficient, Range::at_least(0.0, "finite and >= 0"))         \
-  X(ema_decay, Range::half_open(0.0, 1.0, "in [0, 1)"))
+  X(ema_decay, Range::half_open(0.0, 1.0, "in [0, 1)"))                 \
+  X(param_min, Range::finite("finite"))                                 \
+  X(param_max, Range::finite("finite"))
 
 #define GSC_OPTIMIZER_WORDS(X)                                                                    \
   X(state_format, Range::closed(0.0, 2.0, "GSC_STATE_FULL, GSC_STATE_BITS16 or GSC_STATE_BITS8")) \

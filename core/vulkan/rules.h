@@ -297,7 +297,7 @@ GSC_HD void move_element(Variant variant, T &p, T (&state)[kMaxStates], T g, T r
     if constexpr (kUpdatesLast<F>) {
       update_of<F>(p, state, g, c, ratio);
     } else {
-      F::apply(p, state, ratio, c);
+      apply_of<F>(p, state, ratio, c);
     }
   });
 }

@@ -365,8 +365,8 @@ GSC_API gsc_status gsc_tensor_list_set_present(gsc_tensor_list *list, const uint
  * numbers per tensor, in fp64. With an ema_decay the slot `ema` follows, in fp32 or fp64: the first step of a tensor
  * sets it to the new parameters, later ones average them in the same pass.
  *
- * Each kind uses the options that it lists, with these defaults, and besides them ema_decay, seed, state_format and
- * master_format. An option that the kind does not use must be 0: it is refused, not ignored.
+ * Each kind uses the options that it lists, with these defaults, and besides them ema_decay, param_min, param_max, seed,
+ * state_format and master_format. An option that the kind does not use must be 0: it is refused, not ignored.
  * docs/reference/options.md has the table.
  *
  * @type{OptimizerKind GSC_}
@@ -383,14 +383,14 @@ enum {
    * Adam, as torch.optim.Adam: weight decay is added to the gradient.
    * @name{Adam}
    * @slots{exp_avg: moment; exp_avg_sq: second_moment; max_exp_avg_sq: second_moment if amsgrad}
-   * @options{lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 0, amsgrad}
+   * @options{lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 0, amsgrad, cautious}
    */
   GSC_ADAM = 1,
   /**
    * Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch.optim.AdamW.
    * @name{AdamW}
    * @slots{exp_avg: moment; exp_avg_sq: second_moment; max_exp_avg_sq: second_moment if amsgrad}
-   * @options{lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 1e-2, amsgrad}
+   * @options{lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 1e-2, amsgrad, cautious, cautious_decay}
    */
   GSC_ADAMW = 2,
   /**
@@ -404,7 +404,7 @@ enum {
    * Lion (Chen et al. 2023, arXiv:2302.06675).
    * @name{Lion}
    * @slots{exp_avg: moment}
-   * @options{lr 1e-4, beta1 0.9, beta2 0.99, weight_decay 0}
+   * @options{lr 1e-4, beta1 0.9, beta2 0.99, weight_decay 0, cautious, cautious_decay}
    */
   GSC_LION = 4,
   /**
@@ -526,7 +526,19 @@ enum {
    * The decay of `ema` is at most (1 + n) / (10 + n) when a tensor has taken n steps before, as TensorFlow's
    * ExponentialMovingAverage with num_updates.
    */
-  GSC_OPTIMIZER_EMA_WARMUP = 512
+  GSC_OPTIMIZER_EMA_WARMUP = 512,
+  /**
+   * Leaves out the update of an element whose gradient has the opposite sign or is 0 (Liang et al. 2024,
+   * arXiv:2411.16085). Decoupled weight decay, the state and NaN are as without the flag. With Adam the gradient has the
+   * weight decay in it. The paper and timm then divide the updates of a tensor by the share that is not left out, which
+   * takes a second pass. This library does not: a larger lr makes up for it.
+   */
+  GSC_OPTIMIZER_CAUTIOUS = 1024,
+  /**
+   * Leaves out the weight decay of an element that the update moves away from 0, whose parameter and update have opposite
+   * signs (Chen et al. 2025, arXiv:2510.12402, algorithm 1). With CAUTIOUS too, the update is that before it is left out.
+   */
+  GSC_OPTIMIZER_CAUTIOUS_DECAY = 2048
 };
 
 /**
@@ -635,6 +647,15 @@ typedef struct gsc_optimizer_options {
    * @range{[0, 1)} @default{0}
    */
   double ema_decay;
+  /**
+   * The least value of a group's parameters: a step sets those below it to it, before it rounds, copies or averages them.
+   * NaN stays. No range if this and param_max are 0. A dtype that does not have the bound rounds it. A Schedule-Free kind
+   * takes no range: the average of its iterates would leave it.
+   * @range{finite} @default{0}
+   */
+  double param_min;
+  /** The largest value of a group's parameters, not below param_min. @range{finite} @default{0} */
+  double param_max;
 } gsc_optimizer_options;
 
 /**

@@ -25,7 +25,8 @@ gsc_optimizer_options with(int32_t kind, uint32_t flags = 0, void (*change)(gsc_
   return options;
 }
 
-/// Every kind of the table: with its defaults, going up with weight decay, and with each of its flags.
+/// Every kind of the table: with its defaults, going up with weight decay, with each of its flags, and with
+/// a range of parameters.
 std::vector<Variant> variants_of_the_table() {
   std::vector<Variant> found;
   for (const gsc::Kind *kind : gsc::kKinds) {
@@ -38,6 +39,10 @@ std::vector<Variant> variants_of_the_table() {
       found.push_back({text("Flag", flag, name), with(kind->code, flag)});
       if (flag == GSC_OPTIMIZER_NESTEROV) found.back().options.momentum = 0.9;
     }
+    if (is_schedule_free(kind->code)) continue;
+    found.push_back({"Range" + name, with(kind->code)});
+    found.back().options.param_min = -0.3;
+    found.back().options.param_max = 0.7;
   }
   return found;
 }
@@ -45,7 +50,8 @@ std::vector<Variant> variants_of_the_table() {
 /// Other values of options.
 std::vector<Variant> variants() {
   using O = gsc_optimizer_options;
-  constexpr uint32_t kMaximize = GSC_OPTIMIZER_MAXIMIZE, kDecoupled = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY;
+  constexpr uint32_t kMaximize = GSC_OPTIMIZER_MAXIMIZE, kDecoupled = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY,
+                     kCautious = GSC_OPTIMIZER_CAUTIOUS, kCautiousDecay = GSC_OPTIMIZER_CAUTIOUS_DECAY;
   const auto decay = [](O &o) { o.weight_decay = 0.1; };
   return {
       {"SgdWeightDecay", with(GSC_SGD, 0, decay)},
@@ -97,6 +103,16 @@ std::vector<Variant> variants() {
       {"NovoGradCorrected", with(GSC_NOVOGRAD, kMaximize | GSC_OPTIMIZER_BIAS_CORRECTION)},
       {"AdEMAMixWarmUp",
        with(GSC_ADEMAMIX, kMaximize, [](O &o) { o.warmup_steps = 3, o.beta3_warmup = 30, o.beta1 = 0.4; })},
+      {"AdamCautious", with(GSC_ADAM, kCautious | kMaximize, decay)},
+      {"AdamWCautious",
+       with(GSC_ADAMW, kCautious | kCautiousDecay | GSC_OPTIMIZER_AMSGRAD, [](O &o) { o.weight_decay = 2.0; })},
+      {"AdamWCautiousInRange",
+       with(GSC_ADAMW, kCautious | kCautiousDecay | kMaximize,
+            [](O &o) { o.weight_decay = 2.0, o.param_min = -1.0, o.param_max = 0.25, o.ema_decay = 0.75; })},
+      {"LionCautious", with(GSC_LION, kCautious | kCautiousDecay | kMaximize, [](O &o) { o.weight_decay = 2.0; })},
+      {"RangeAboveZero", with(GSC_SGD, 0, [](O &o) { o.param_max = 1.0; })},
+      {"RangeBelowZero", with(GSC_ADAGRAD, 0, [](O &o) { o.param_min = -1.0; })},
+      {"RangeOfANumber", with(GSC_LAMB, kMaximize, [](O &o) { o.param_min = o.param_max = 0.1; })},
       {"AveragedSgd", with(GSC_SGD, 0, [](O &o) { o.ema_decay = 0.75; })},
       {"AveragedAdamW", with(GSC_ADAMW, GSC_OPTIMIZER_EMA_WARMUP, [](O &o) { o.ema_decay = 0.75; })},
       {"AveragedLamb", with(GSC_LAMB, GSC_OPTIMIZER_EMA_WARMUP, [](O &o) { o.ema_decay = 0.4; })},
@@ -160,6 +176,7 @@ TEST(OptimizerWeightDecay, OfZeroDoesNotReadTheParameter) {
     options.weight_decay = 0.0;
     if (options.kind == GSC_LAMB || options.kind == GSC_LARS) continue;  // whose norms are of all parameters
     if (is_schedule_free(options.kind)) continue;                        // which takes differences of weights
+    if (options.param_min != 0.0 || options.param_max != 0.0) continue;  // which has no inf
     for (const int32_t dtype : {GSC_FP32, GSC_FP64, GSC_FP16}) {
       Trainer trainer(context, {.options = options, .counts = {130}, .param_dtype = dtype});
       trainer.params()[0].set(0, -kInf);

@@ -176,6 +176,8 @@ TEST(OptionLimits, Optimizer) {
       {GSC_FIELD(O, weight_lr_power), numbers, no_numbers},
       {GSC_FIELD(O, trust_coefficient), numbers, no_numbers},
       {GSC_FIELD(O, ema_decay), decays, no_decays},
+      {GSC_FIELD(O, param_min), {-below(kNotAFloat), -kTiny, 0}, {-kNotAFloat, -kInf, kTiny, kInf, kNan}},
+      {GSC_FIELD(O, param_max), {0, kTiny, below(kNotAFloat)}, {kNotAFloat, -kInf, -kTiny, kInf, kNan}},
   };
   GSC_OPTIMIZER_RANGES(GSC_ROW)
 #undef GSC_ROW
@@ -218,7 +220,9 @@ TEST(OptionLimits, Optimizer) {
         if (of == kind && std::string(other.option) == limits.option) limits = other;
       }
       const std::optional<gsc::Option> option = option_named(limits.option);
-      if (!option || *option == gsc::Option::ema_decay || uses(kind, *option)) continue;
+      const bool has_range = !is_schedule_free(kind);
+      const bool is_range = option == gsc::Option::param_min || option == gsc::Option::param_max;
+      if (!option || *option == gsc::Option::ema_decay || uses(kind, *option) || (is_range && has_range)) continue;
       limits.inside = {0};
       limits.outside = {1, -1};
     }

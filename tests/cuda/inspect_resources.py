@@ -18,9 +18,10 @@ FORMULAS = {r"apply_kernel.*I\w*fE": ("fp32 apply", 64), "apply_coded_kernel": (
 # launch and read once per chunk, outside the loops over elements. Alone in its file Adagrad's kernel does not spill.
 KNOWN_SPILLS = {("12", "apply_kernelINS_5optim7AdagradEfE"): 4,
                 ("12", "apply_kernelINS_5optim10AdamFamilyILb0ELb1EEEfE"): 4,
-                ("13", "apply_kernelINS_5optim10AdamFamilyILb0ELb1EEEfE"): 4,
+                ("13", "apply_kernelINS_5optim10AdamFamilyILb0ELb0EEEfE"): 4,
+                ("13", "apply_kernelINS_5optim10AdamFamilyILb0ELb1EEEfE"): 8,
                 ("13", "apply_kernelINS_5optim10AdamFamilyILb1ELb1EEEfE"): 4,
-                ("13", "apply_kernelINS_5optim8AdEMAMixEfE"): 4,
+                ("13", "apply_kernelINS_5optim8AdEMAMixEfE"): 12,
                 ("13", "apply_kernelINS_5optim5NadamEfE"): 8,
                 ("13", "apply_kernelINS_5optim15RmspropMomentumILb1EEEfE"): 8,
                 ("13", "apply_kernelINS_5optim17ScheduleFreeAdamWEfE"): 12}  # sm_75; 4 on sm_90

@@ -5,6 +5,7 @@
 // reports and histories have the same bits.
 #include "core/rules/optim/variants.h"
 #include "tests/cuda/state_twin.h"
+#include "tests/support/kinds.h"
 
 namespace gsc_test {
 namespace {
@@ -25,6 +26,7 @@ struct StepCase {
   int32_t state_format = GSC_STATE_FULL;
   int32_t master_format = GSC_MASTER_NONE;
   double ema_decay = 0.0;
+  bool has_range = false;  ///< of parameters, another in each group
 };
 
 void PrintTo(const StepCase &c, std::ostream *stream) { *stream << c.name; }
@@ -48,6 +50,10 @@ gsc_optimizer_options options_of(const StepCase &c, int group = 0) {
   options.ema_decay = c.ema_decay;
   if (c.ema_decay > 0.0) options.flags |= GSC_OPTIMIZER_EMA_WARMUP;
   if (c.kind == GSC_ADAGRAD) options.initial_accumulator_value = 0.1;
+  if (c.has_range && group % 3 != 1) {
+    options.param_min = -0.25 / (group + 1);
+    options.param_max = 0.375;
+  }
   return options;
 }
 
@@ -394,6 +400,12 @@ TEST(DeviceFormats, CheckpointsLoadAsOnTheCpu) {
   }
 }
 
+/// With all that restrains what moves.
+void restrain(StepCase &c) {
+  c.has_range = !is_schedule_free(c.kind);
+  c.flags |= kind_of(c.kind).flags & (GSC_OPTIMIZER_CAUTIOUS | GSC_OPTIMIZER_CAUTIOUS_DECAY);
+}
+
 /// A case for each formula, of dtypes, addresses, groups and clipping in turn.
 std::vector<StepCase> formula_cases() {
   std::vector<StepCase> cases = {
@@ -437,6 +449,7 @@ TEST(DeviceFormats, EveryFormulaWithEveryFormatOfStateAndMasters) {
           c.state_format = state;
           c.master_format = master;
           c.ema_decay = number % 2 == 0 ? 0.75 : 0.0;
+          if (number % 3 == 0) restrain(c);
           Pair pair(c, counts);
           for (int step = 0; step < 3; ++step) {
             set_order(step);
@@ -473,6 +486,10 @@ std::vector<StepCase> random_cases() {
     c.groups = pick({1, 3, 18});
     c.clip_norm = random.below(2) == 0;
     c.clip_value = random.below(3) == 0 ? 0.0003 : 0.0;
+    c.has_range = !is_schedule_free(c.kind) && random.below(2) == 0;
+    for (const uint32_t flag : {GSC_OPTIMIZER_CAUTIOUS, GSC_OPTIMIZER_CAUTIOUS_DECAY}) {
+      if ((kind_of(c.kind).flags & flag) != 0 && random.below(2) == 0) c.flags |= flag;
+    }
     // A NaN that reaches the state may have other bits on a device.
     const bool keeps_nan_out = c.kind == GSC_LAMB || c.kind == GSC_LION;
     if (keeps_nan_out && (c.flags & GSC_OPTIMIZER_COUNT_UNCHANGED) == 0) c.params = kWithNan;
@@ -523,6 +540,20 @@ std::vector<StepCase> step_cases() {
   };
   const std::vector<StepCase> formulas = formula_cases();
   cases.insert(cases.end(), formulas.begin(), formulas.end());
+  for (StepCase c : {StepCase{.name = "restrained_adam_fp64", .kind = GSC_ADAM, .param_dtype = GSC_FP64},
+                     StepCase{.name = "restrained_adamw", .kind = GSC_ADAMW, .copy_dtype = GSC_FP16, .groups = 18},
+                     StepCase{.name = "restrained_lion_16bit", .kind = GSC_LION, .param_dtype = GSC_BF16, .groups = 3},
+                     StepCase{.name = "restrained_lamb", .kind = GSC_LAMB, .copy_dtype = GSC_BF16, .offset = 1},
+                     StepCase{.name = "restrained_adamw_8bit",
+                     .kind = GSC_ADAMW,
+                     .param_dtype = GSC_BF16,
+                     .grad_dtype = GSC_BF16,
+                     .groups = 3,
+                     .state_format = GSC_STATE_BITS8,
+                     .master_format = GSC_MASTER_STOCHASTIC}}) {
+    restrain(c);
+    cases.push_back(c);
+  }
   return cases;
 }
 

@@ -15,7 +15,7 @@ STORED = {FP16: np.float16, BF16: np.uint16, FP32: np.float32, FP64: np.float64}
 (SGD, ADAM, ADAMW, ADAGRAD, LION, LAMB, RMSPROP, ADADELTA, ADAMAX, NADAM, RADAM, ADABELIEF, ADEMAMIX,
  ADAMW_SCHEDULE_FREE, SGD_SCHEDULE_FREE, LARS, NOVOGRAD) = KINDS = range(17)
 NESTEROV, AMSGRAD, MAXIMIZE, ZERO_GRADS, WRITE_GRADS, CENTERED, DECOUPLED, BIAS_CORRECTION = (2 ** i for i in range(8))
-COUNT_UNCHANGED, EMA_WARMUP = 256, 512
+COUNT_UNCHANGED, EMA_WARMUP, CAUTIOUS, CAUTIOUS_DECAY = 256, 512, 1024, 2048
 GROW_ON_EQUAL, NO_FINITE_GUARD, FLOOR_EXCLUSIVE, FP32_PRODUCTS, STATIC_SCALE = 1, 2, 4, 8, 16
 ON_GROWTH, ON_CLEAN_STEP, CONSECUTIVE = range(3)
 AT_INTERVAL, ONE_LATER, FIRST_ONE_LATER = range(3)
@@ -423,7 +423,31 @@ def further(r, T, off_by):
     return np.array(r.view(f"i{r.itemsize}") + off_by).view(T)[()] if off_by and r > 16 * np.finfo(T).tiny else r
 
 
-def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
+def in_param_range(o, p):
+    """The new parameters within the range of the group, if it has one."""
+    if o.param_min == 0 and o.param_max == 0:
+        return p
+    low, high = p.dtype.type(o.param_min), p.dtype.type(o.param_max)
+    return np.where(p < low, low, np.where(p > high, high, p))
+
+
+def moved(o, p, u, g, K=None):
+    """p less the update u, and decayed by K if there is one, with the flags CAUTIOUS_DECAY and CAUTIOUS."""
+    zero = p.dtype.type(0)
+    if K is not None:
+        away = ((u > 0) & (p < 0)) | ((u < 0) & (p > 0))
+        p = np.where(away, p, p * K) if o.flags & CAUTIOUS_DECAY else p * K
+    against = ((u > 0) & (g <= 0)) | ((u < 0) & (g >= 0))
+    return p - (np.where(against, zero, u) if o.flags & CAUTIOUS else u)
+
+
+def apply(o, *arguments, **more):
+    """A step as `step` does it, and what follows it in every kind."""
+    new, state = step(o, *arguments, **more)
+    return in_param_range(o, new), state
+
+
+def step(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
     """One step of a tensor in the type T of `p`: new parameters and new state. `g` is unscaled, clipped, not negated.
     A ratio of norms is taken so many numbers further. NovoGrad's `exp_avg_sq` is the new one. `stored` gives moments as
     they are read back."""
@@ -447,12 +471,11 @@ def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
         LR, S = T(lr / (1.0 - power(o.beta1, t))), T(math.sqrt(1.0 - power(o.beta2, t)))
         if o.kind == ADAM:
             g = decay(g, wd, p)
-        else:
-            p = p * K
         m = lerp(state[0], g, B1)
         v = fma(B2 * g, g, b2 * state[1])
         w = np.where(v <= state[2], state[2], v) if o.flags & AMSGRAD else v
-        return p - (LR * m) / (np.sqrt(w) / S + eps), [m, v, w][:len(state)]
+        u = (LR * m) / (np.sqrt(w) / S + eps)
+        return moved(o, p, u, g, K if o.kind == ADAMW else None), [m, v, w][:len(state)]
     if o.kind == ADAGRAD:
         LR = T(lr / (1.0 + (t - 1) * o.lr_decay))
         g = decay(g, wd, p)
@@ -461,7 +484,7 @@ def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
     if o.kind == LION:
         blend = b1 * state[0] + B1 * g
         d = np.where(blend > 0, T(1), np.where(blend < 0, T(-1), blend))
-        return p * K - LR * d, [b2 * state[0] + B2 * g]
+        return moved(o, p, LR * d, g, K), [b2 * state[0] + B2 * g]
     if o.kind == LAMB:
         M, V = T(1.0 / (1.0 - power(o.beta1, t))), T(1.0 / math.sqrt(1.0 - power(o.beta2, t)))
         m = b1 * state[0] + B1 * g

@@ -258,6 +258,9 @@ class World:
             if (varied or name not in usual) and (name != "eps_root" or self.chance(0.5)):
                 setattr(o, name, pick(values))
         o.ema_decay = pick(decays)
+        if kind not in (oracle.ADAMW_SCHEDULE_FREE, oracle.SGD_SCHEDULE_FREE) and self.chance(0.3):
+            o.param_min, o.param_max = pick([(-1.0, 1.0), (-0.3, 0.7), (0.0, 1e-3), (-1e30, 0.0), (0.1, 0.1),
+                                             (1.5, 3e38)])
         if flags is not None:
             o.flags = flags
         else:

@@ -8,6 +8,7 @@ gen-api writes, which tests/cpp/options_test.cpp compares with the library's.
 import inspect
 import json
 import re
+import typing
 
 import pytest
 
@@ -51,11 +52,13 @@ def test_optimizers_of_torch(kind):
     """Those that subclass PyTorch's have its defaults, too. Where they differ, PyTorch's win: see TORCHS."""
     torch = library("torch")
     from gradscaler import torch as gst
+    from gradscaler.torch._optim import Own
     given = signature(getattr(gst, kind).__init__)
     assert not differences(kind, given, TORCHS.get(kind, {}))
-    # Every option of the kind is an argument, but for those that PyTorch's class does not have.
+    # Every option of the kind is an argument, or one of all classes, but for those that PyTorch's class does not have.
     of_torch = hasattr(torch.optim, kind)
-    assert table(kind).keys() - given.keys() <= ({"eps_root"} if of_torch else set())
+    of_all = typing.get_type_hints(Own).keys()
+    assert table(kind).keys() - given.keys() - of_all <= ({"eps_root"} if of_torch else set())
     if of_torch:
         theirs = signature(getattr(torch.optim, kind).__init__)
         assert {name: theirs[name] for name in theirs.keys() & given.keys() if theirs[name] != given[name]} == {}

@@ -18,7 +18,7 @@ def test_every_argument_shows_in_the_group(kind):
     for key in group:
         if isinstance(group[key], float):
             fixed = key == "ema_decay" or (key == "momentum" and kind in (gs.SGD, gs.RMSprop))
-            value = 0.0 if fixed else 0.125
+            value = 0.0 if fixed else -0.125 if key == "param_min" else 0.125
             group[key] = value
             assert group[key] == value
     if "betas" in group:
@@ -55,6 +55,45 @@ def test_groups_of_adagrad_begin_at_their_own_value():
                            initial_accumulator_value=0.25)
     state = optimizer.state_arrays()
     assert [state[f"sum.{name}"].tolist() for name in optimizer.names] == [[0.25] * 3, [0.5] * 2]
+
+
+def test_ranges_of_groups():
+    params = [full(2.0, 3), full(-2.0, 3), full(2.0, 3)]
+    groups = [{"params": [params[0]], "grads": [zeros(3)]},
+              {"params": [params[1]], "grads": [zeros(3)], "param_min": -0.25, "param_max": 0.0},
+              {"params": [params[2]], "grads": [zeros(3)], "param_min": 0.0, "param_max": 0.0}]
+    optimizer = gs.SGD(groups, lr=1.0, param_min=-1.0, param_max=0.5)
+    optimizer.step()
+    assert [p.tolist() for p in params] == [[0.5] * 3, [-0.25] * 3, [2.0] * 3]
+    optimizer.param_groups[2]["param_max"] = 1.0
+    optimizer.step()
+    assert params[2].tolist() == [1.0] * 3 and optimizer.param_groups[0]["param_max"] == 0.5
+    with refused("param_min is 0.5, which is above param_max, 0"):
+        gs.SGD([ones(2)], [ones(2)], param_min=0.5)
+    with refused("param_max", TypeError):
+        gs.SGDScheduleFree([ones(2)], [ones(2)], param_max=1.0)
+
+
+@pytest.mark.parametrize("kind", [gs.Adam, gs.AdamW, gs.Lion])
+def test_cautious_updates(kind):
+    params, grads = full(1.0, 3), ones(3)
+    optimizer = kind([params], [grads], lr=0.5, weight_decay=0.0, cautious=True)
+    optimizer.step()
+    before = params.tolist()
+    grads[:] = [-0.01, 0.0, 0.01]
+    optimizer.step()
+    assert params.tolist()[:2] == before[:2] and params.tolist()[2] < before[2]
+    assert optimizer.param_groups[0]["cautious"]
+
+
+@pytest.mark.parametrize("kind", [gs.AdamW, gs.Lion])
+def test_cautious_decay(kind):
+    params, grads = full(4.0, 2), ones(2)
+    grads[1] = -1.0
+    kind([params], [grads], lr=0.5, weight_decay=0.5, cautious_decay=True).step()
+    assert np.allclose(params, [2.5, 4.5])
+    with refused("cautious_decay", TypeError):
+        gs.Adam([ones(2)], [ones(2)], cautious_decay=True)
 
 
 def test_bad_groups():

@@ -362,6 +362,62 @@ def test_an_average_begins_with_the_parameters_and_is_left_out_elsewhere():
         step(gst.AdamW(narrow, amsgrad=True, ema_decay=0.5, master="split"), narrow, [0])
 
 
+@pytest.mark.parametrize("options", [{}, {"state": "8bit"}, {"master": "split"}, {"master_weights": True},
+                                     {"state": "8bit", "master": "stochastic"}], ids=str)
+def test_ranges_of_groups(options):
+    params = params_of(SHAPES, torch.bfloat16)
+    half = len(params) // 2
+    optimizer = gst.AdamW([{"params": params[:half]}, {"params": params[half:], "param_min": 0.0, "param_max": 0.25}],
+                          lr=0.5, param_min=-0.5, param_max=0.5, **options)
+    assert [group["param_max"] for group in optimizer.param_groups] == [0.5, 0.25]
+    for seed in range(3):
+        step(optimizer, params, [seed])
+        for p in params[:half]:
+            assert -0.5 <= p.min() and p.max() <= 0.5
+        for p in params[half:]:
+            assert 0.0 <= p.min() and p.max() <= 0.25
+    optimizer.param_groups[0].update(param_min=1.0, param_max=2.0)
+    # What a state dict has does not change it.
+    plain = gst.AdamW([{"params": params[:half]}, {"params": params[half:]}], **options)
+    optimizer.load_state_dict(plain.state_dict())
+    assert "param_max" not in plain.state_dict()["param_groups"][0]
+    step(optimizer, params, [3])
+    assert all(1.0 <= p.min() for p in params[:half]) and all(p.max() <= 0.25 for p in params[half:])
+
+
+@pytest.mark.parametrize("kind, decays", [(gst.Adam, False), (gst.AdamW, True), (gst.Lion, True)], **ids)
+def test_cautious_updates_and_decay(kind, decays):
+    params = [torch.nn.Parameter(torch.tensor([4.0, 4.0])) for _ in range(2)]
+    optimizer = kind([{"params": params[:1], "cautious": True}, {"params": params[1:], "cautious": False}], lr=0.5)
+    for p in params:
+        p.grad = torch.ones(2)
+    optimizer.step()
+    before = params[0].tolist()
+    for p in params:
+        p.grad = torch.tensor([-0.01, 0.01])
+    optimizer.step()
+    assert params[0].tolist()[0] == pytest.approx(before[0], rel=6e-3) and params[0].tolist()[1] < before[1] - 0.1
+    assert all(now < then - 0.1 for now, then in zip(params[1].tolist(), before, strict=True))
+    params = [torch.nn.Parameter(torch.tensor([4.0, 4.0]))]
+    if not decays:
+        with pytest.raises(ValueError, match=r"param_groups\[0\] has cautious_decay=True, which Adam does not take"):
+            kind(params, lr=0.5, cautious_decay=True)
+        params[0].grad = torch.tensor([1.0, -1.0])
+        kind(params, lr=0.5, weight_decay=0.5, cautious_decay=True, decoupled_weight_decay=True).step()
+    else:
+        params[0].grad = torch.tensor([1.0, -1.0])
+        kind(params, lr=0.5, weight_decay=0.5, cautious_decay=True).step()
+    torch.testing.assert_close(params[0].detach(), torch.tensor([2.5, 4.5]))
+
+
+def test_who_has_no_range_and_no_caution():
+    p = params_of(((3,),), torch.float32)[0]
+    with pytest.raises(ValueError, match=r"param_groups\[0\] has cautious=True, which SGD does not take"):
+        gst.SGD([p], lr=0.1, cautious=True)
+    with pytest.raises(ValueError, match="param_max is 1.0, but SGDScheduleFree takes no range of parameters"):
+        gst.SGDScheduleFree([p], param_max=1.0)
+
+
 def test_formats_by_group_and_later():
     params = params_of(SHAPES, torch.bfloat16)
     optimizer = gst.AdamW([{"params": params[:1], "state": "fp32", "master": None}, {"params": params[1:3]}],

@@ -28,6 +28,10 @@ NOT_IN_GROUPS = {
                     "spike_patience")},
     "ema_decay": (1.0, ValueError, r"\['ema_decay'\] is 1.0; it must be in \[0, 1\)"),
     "ema_warmup": ("no", TypeError, r"\['ema_warmup'\] is 'no'; it must be True or False"),
+    "cautious": ("no", TypeError, r"\['cautious'\] is 'no'; it must be True or False"),
+    "cautious_decay": ("on", TypeError, r"\['cautious_decay'\] is 'on'; it must be True or False"),
+    "param_min": (0.5, ValueError, r"\['param_min'\] is 0.5, (which is above param_max, 0|but \w+ takes no range)"),
+    "param_max": (float("inf"), ValueError, r"\['param_max'\] is inf; it must be finite"),
     "state": ("4bit", ValueError, "state is '4bit'"), "master": ("half", ValueError, "master is 'half'"),
 }
 
@@ -201,6 +205,7 @@ def test_the_scaler_of_pytorch_names_the_one_of_arrays(call, started):
 
 #: What no optimizer takes: options of a constructor by name, with what a param group may have too.
 REFUSED = {"master": "split", "capturable": True, "differentiable": True, "state": "4bit", "ema_decay": 2.0,
+           "param_min": float("nan"), "param_max": -1.0, "cautious": "no", "cautious_decay": "on",
            "max_grad_norm": -1.0, "master_weights": (), "seed": "x", "lr": -1.0, "eps": -1.0, "weight_decay": -1.0,
            "betas": (2.0, 2.0), "momentum": -1.0, "foreach": True, "fused": True}
 

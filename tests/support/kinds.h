@@ -11,6 +11,8 @@
 namespace gsc_test {
 
 inline const gsc::Kind &kind_of(int32_t code) { return *gsc::kKinds[code]; }
+/// Kinds that average their iterates.
+inline bool is_schedule_free(int32_t kind) { return kind == GSC_ADAMW_SCHEDULE_FREE || kind == GSC_SGD_SCHEDULE_FREE; }
 /// Options that every kind has are not in the table.
 inline bool uses(int32_t code, gsc::Option option) { return kind_of(code).find(option) != nullptr; }
 /// The option with a range that has this name.

@@ -18,7 +18,6 @@
 
 namespace gsc_test {
 
-inline bool is_schedule_free(int32_t kind) { return kind == GSC_ADAMW_SCHEDULE_FREE || kind == GSC_SGD_SCHEDULE_FREE; }
 inline bool has_norms(int32_t kind) { return kind == GSC_LAMB || kind == GSC_LARS || kind == GSC_NOVOGRAD; }
 /// Numbers per tensor of a slot; 0 for one number per element.
 inline int64_t numbers_of(int32_t kind, int32_t slot) { return gsc::numbers_of(kind_of(kind).slots[slot].holds); }
@@ -79,6 +78,7 @@ class ReferenceStep {
       std::array<T, 3> s{};
       for (size_t k = 0; k < 3; ++k) s[k] = x.s[k].empty() ? T(0) : x.s[k][i];
       element(x.p[i], s, grads[i]);
+      if (o.param_min != 0 || o.param_max != 0) x.p[i] = in_param_range(x.p[i]);
       for (size_t k = 0; k < 3; ++k) {
         if (!x.s[k].empty()) x.s[k][i] = s[k];
       }
@@ -94,6 +94,18 @@ class ReferenceStep {
  private:
   bool has(uint32_t flag) const { return (o.flags & flag) != 0; }
   T decayed(T g, T p) const { return wd != 0 ? reference_fma(wd, p, g) : g; }
+  T in_param_range(T p) const {
+    const T low = o.param_min, high = o.param_max;
+    return p < low ? low : p > high ? high : p;
+  }
+  /// The update u, by whose sign the gradient and the parameter are judged.
+  T updated(T p, T u, T g, bool decays) const {
+    const T K = 1 - times(o.lr, o.weight_decay);
+    const bool away_from_0 = (u > 0 && p < 0) || (u < 0 && p > 0);
+    if (decays && !(has(GSC_OPTIMIZER_CAUTIOUS_DECAY) && away_from_0)) p = times(p, K);
+    const bool uphill = (u > 0 && g <= 0) || (u < 0 && g >= 0);
+    return p - (has(GSC_OPTIMIZER_CAUTIOUS) && uphill ? 0 : u);
+  }
   T lamb_direction(T p, T m, T v) const {
     const T M = 1 / (1 - power(o.beta1, t)), V = 1 / std::sqrt(1 - power(o.beta2, t));
     return within_range(times(m, M), std::isfinite(m)) / (times(std::sqrt(v), V) + eps) + times(wd, p);
@@ -159,12 +171,11 @@ class ReferenceStep {
         const T R = o.lr / (1 - power(o.beta1, t));
         const T S = std::sqrt(1 - power(o.beta2, t));
         if (o.kind == GSC_ADAM) g = decayed(g, p);
-        if (o.kind == GSC_ADAMW) p = times(p, K);
         s[0] = lerp(s[0], g, B1);
         s[1] = reference_fma(times(B2, g), g, times(b2, s[1]));
         T w = s[1];
         if (has(GSC_OPTIMIZER_AMSGRAD)) w = s[2] = s[1] <= s[2] ? s[2] : s[1];
-        p = p - times(R, s[0]) / (std::sqrt(w) / S + eps);
+        p = updated(p, times(R, s[0]) / (std::sqrt(w) / S + eps), g, o.kind == GSC_ADAMW);
         return;
       }
       case GSC_ADAGRAD: {
@@ -177,7 +188,7 @@ class ReferenceStep {
       case GSC_LION: {
         const T blend = times(b1, s[0]) + times(B1, g);
         const T d = blend > 0 ? T(1) : blend < 0 ? T(-1) : blend;
-        p = times(p, K) - times(LR, d);
+        p = updated(p, times(LR, d), g, true);
         s[0] = times(b2, s[0]) + times(B2, g);
         return;
       }

@@ -209,6 +209,24 @@ namespace Gradscaler
       set { Handle.EmaDecay = value; }
     }
 
+    /// <summary>
+    /// The least value of a group's parameters: a step sets those below it to it, before it rounds, copies or averages
+    /// them. NaN stays. No range if this and ParamMax are 0. A dtype that does not have the bound rounds it. A
+    /// Schedule-Free kind takes no range: the average of its iterates would leave it. Range: finite. Default: 0.
+    /// </summary>
+    public double ParamMin
+    {
+      get { return Handle.ParamMin; }
+      set { Handle.ParamMin = value; }
+    }
+
+    /// <summary>The largest value of a group's parameters, not below ParamMin. Range: finite. Default: 0.</summary>
+    public double ParamMax
+    {
+      get { return Handle.ParamMax; }
+      set { Handle.ParamMax = value; }
+    }
+
     /// <summary>Nesterov momentum; needs momentum &gt; 0 and dampening 0. Used by SGD and LARS.</summary>
     public bool Nesterov
     {
@@ -321,6 +339,36 @@ namespace Gradscaler
       set
       {
         Handle.Flags = value ? Handle.Flags | (uint)NativeCalls.OPTIMIZER_EMA_WARMUP : Handle.Flags & ~(uint)NativeCalls.OPTIMIZER_EMA_WARMUP;
+      }
+    }
+
+    /// <summary>
+    /// Leaves out the update of an element whose gradient has the opposite sign or is 0 (Liang et al. 2024,
+    /// arXiv:2411.16085). Decoupled weight decay, the state and NaN are as without the flag. With Adam the gradient has
+    /// the weight decay in it. The paper and timm then divide the updates of a tensor by the share that is not left
+    /// out, which takes a second pass. This library does not: a larger lr makes up for it. Used by Adam, AdamW and
+    /// Lion.
+    /// </summary>
+    public bool Cautious
+    {
+      get { return (Handle.Flags & NativeCalls.OPTIMIZER_CAUTIOUS) != 0; }
+      set
+      {
+        Handle.Flags = value ? Handle.Flags | (uint)NativeCalls.OPTIMIZER_CAUTIOUS : Handle.Flags & ~(uint)NativeCalls.OPTIMIZER_CAUTIOUS;
+      }
+    }
+
+    /// <summary>
+    /// Leaves out the weight decay of an element that the update moves away from 0, whose parameter and update have
+    /// opposite signs (Chen et al. 2025, arXiv:2510.12402, algorithm 1). With Cautious too, the update is that before
+    /// it is left out. Used by AdamW and Lion.
+    /// </summary>
+    public bool CautiousDecay
+    {
+      get { return (Handle.Flags & NativeCalls.OPTIMIZER_CAUTIOUS_DECAY) != 0; }
+      set
+      {
+        Handle.Flags = value ? Handle.Flags | (uint)NativeCalls.OPTIMIZER_CAUTIOUS_DECAY : Handle.Flags & ~(uint)NativeCalls.OPTIMIZER_CAUTIOUS_DECAY;
       }
     }
   }

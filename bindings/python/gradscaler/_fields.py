@@ -54,6 +54,8 @@ OPTIMIZER_FLAGS = {
     "bias_correction": native.OPTIMIZER_BIAS_CORRECTION,
     "count_unchanged": native.OPTIMIZER_COUNT_UNCHANGED,
     "ema_warmup": native.OPTIMIZER_EMA_WARMUP,
+    "cautious": native.OPTIMIZER_CAUTIOUS,
+    "cautious_decay": native.OPTIMIZER_CAUTIOUS_DECAY,
 }
 #: Ranges of options: their ends, and whether these belong to them.
 RANGES: dict[str, tuple[float, float, bool, bool]] = {
@@ -77,12 +79,20 @@ RANGES: dict[str, tuple[float, float, bool, bool]] = {
     "weight_lr_power": (0.0, inf, True, False),
     "trust_coefficient": (0.0, inf, True, False),
     "ema_decay": (0.0, 1.0, True, False),
+    "param_min": (-inf, inf, False, False),
+    "param_max": (-inf, inf, False, False),
 }
 #: And those that are narrower for a kind.
 NARROWER_RANGES = {
     native.RMSPROP: {"alpha": (0.0, 1.0, True, False)},
     native.ADAMW_SCHEDULE_FREE: {"beta1": (0.0, 1.0, False, False)},
     native.SGD_SCHEDULE_FREE: {"momentum": (0.0, 1.0, False, False)},
+}
+#: Flags that are arguments by keyword, by kind.
+KEYWORD_FLAGS = {
+    native.ADAM: ("cautious",),
+    native.ADAMW: ("cautious", "cautious_decay"),
+    native.LION: ("cautious", "cautious_decay"),
 }
 Preset = Literal["torch", "apex", "apex_hysteresis", "megatron", "deepspeed", "tensorflow", "keras", "flax", "jmp",
                  "paddle", "mindspore", "fairseq", "oneflow", "colossalai", "check", "static_scale"]

@@ -35,10 +35,14 @@ class Optimizer(OptimizerBase):
     NovoGrad `bias_correction`. With ``zero_grads=True`` a step clears the gradients in the same pass; with
     ``write_grads=True`` it writes the unscaled and clipped gradients back; with ``count_unchanged=True`` `unchanged`
     has a count. With an `ema_decay` above 0 the state has ``ema``, the moving average of the parameters, which
-    `ema_warmup` lets begin faster. `state` maps slot names to arrays of yours, in the parameters' shapes, or is the
-    format of the library's: ``"fp32"``, ``"16bit"`` or ``"8bit"``. `master` is None, or for 16-bit parameters
-    ``"split"``, ``"split24"`` or ``"stochastic"``, and `seed` that of stochastic rounding: docs/state.md. `device` is a
-    context or a device's name, by default the parameters'.
+    `ema_warmup` lets begin faster. `param_min` and `param_max` are a range that the parameters of a group stay in; none
+    if both are 0. Adam, AdamW and Lion have `cautious`, which leaves out updates against their gradient. AdamW and Lion
+    have `cautious_decay`, which leaves out weight decay of what the update moves away from 0.
+
+    `state` maps slot names to arrays of yours, in the parameters' shapes, or is the format of the library's:
+    ``"fp32"``, ``"16bit"`` or ``"8bit"``. `master` is None, or for 16-bit parameters ``"split"``, ``"split24"`` or
+    ``"stochastic"``, and `seed` that of stochastic rounding: docs/state.md. `device` is a context or a device's name,
+    by default the parameters'.
 
     Raises ValueError and TypeError naming the array that cannot be used, and InvalidArgumentError for pairs that do not
     fit, memory that overlaps, and hyper-parameters out of range.

@@ -16,8 +16,9 @@ from .messages import counted, named_errors
 from .param_groups import ListSource, collect_arrays, pair_list, require_like
 from .tensors import TensorList, native_tensor
 
-#: The options that every class takes, apart from the hyper-parameters of its kind.
-COMMON_KEYS = ("zero_grads", "write_grads", "count_unchanged", "ema_decay", "ema_warmup")
+#: The options that most classes take, apart from the hyper-parameters of their kind.
+COMMON_KEYS = ("zero_grads", "write_grads", "count_unchanged", "ema_decay", "ema_warmup", "cautious", "cautious_decay",
+               "param_min", "param_max")
 
 
 class ParamGroup(MutableMapping[str, Any]):

@@ -32,12 +32,13 @@ class SGD(Optimizer):
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0,
                  weight_decay: float = 0.0, nesterov: bool = False, *, maximize: bool = False, model_copy: Any = None,
                  zero_grads: bool = False, write_grads: bool = False, count_unchanged: bool = False,
-                 ema_decay: float = 0.0, ema_warmup: bool = False, state: _State = "fp32", master: str | None = None,
-                 seed: int = 0, device: DeviceLike = None) -> None:
+                 ema_decay: float = 0.0, ema_warmup: bool = False, param_min: float = 0.0, param_max: float = 0.0,
+                 state: _State = "fp32", master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
                                              nesterov=nesterov, maximize=maximize, zero_grads=zero_grads,
                                              write_grads=write_grads, count_unchanged=count_unchanged,
-                                             ema_decay=ema_decay, ema_warmup=ema_warmup),
+                                             ema_decay=ema_decay, ema_warmup=ema_warmup, param_min=param_min,
+                                             param_max=param_max),
                          model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
@@ -56,11 +57,13 @@ class Adam(Optimizer):
                  eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *, maximize: bool = False,
                  model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False,
                  count_unchanged: bool = False, ema_decay: float = 0.0, ema_warmup: bool = False,
-                 state: _State = "fp32", master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
+                 cautious: bool = False, param_min: float = 0.0, param_max: float = 0.0, state: _State = "fp32",
+                 master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
                                              maximize=maximize, zero_grads=zero_grads, write_grads=write_grads,
                                              count_unchanged=count_unchanged, ema_decay=ema_decay,
-                                             ema_warmup=ema_warmup),
+                                             ema_warmup=ema_warmup, cautious=cautious, param_min=param_min,
+                                             param_max=param_max),
                          model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
@@ -79,11 +82,13 @@ class AdamW(Optimizer):
                  eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
                  model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False,
                  count_unchanged: bool = False, ema_decay: float = 0.0, ema_warmup: bool = False,
+                 cautious: bool = False, cautious_decay: bool = False, param_min: float = 0.0, param_max: float = 0.0,
                  state: _State = "fp32", master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
                                              maximize=maximize, zero_grads=zero_grads, write_grads=write_grads,
                                              count_unchanged=count_unchanged, ema_decay=ema_decay,
-                                             ema_warmup=ema_warmup),
+                                             ema_warmup=ema_warmup, cautious=cautious, cautious_decay=cautious_decay,
+                                             param_min=param_min, param_max=param_max),
                          model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
@@ -102,12 +107,13 @@ class Adagrad(Optimizer):
                  weight_decay: float = 0.0, initial_accumulator_value: float = 0.0, eps: float = 1e-10, *,
                  maximize: bool = False, model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False,
                  count_unchanged: bool = False, ema_decay: float = 0.0, ema_warmup: bool = False,
-                 state: _State = "fp32", master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
+                 param_min: float = 0.0, param_max: float = 0.0, state: _State = "fp32", master: str | None = None,
+                 seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, lr_decay=lr_decay, weight_decay=weight_decay,
                                              initial_accumulator_value=initial_accumulator_value, eps=eps,
                                              maximize=maximize, zero_grads=zero_grads, write_grads=write_grads,
                                              count_unchanged=count_unchanged, ema_decay=ema_decay,
-                                             ema_warmup=ema_warmup),
+                                             ema_warmup=ema_warmup, param_min=param_min, param_max=param_max),
                          model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
@@ -125,12 +131,14 @@ class Lion(Optimizer):
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
                  weight_decay: float = 0.0, *, maximize: bool = False, model_copy: Any = None, zero_grads: bool = False,
                  write_grads: bool = False, count_unchanged: bool = False, ema_decay: float = 0.0,
-                 ema_warmup: bool = False, state: _State = "fp32", master: str | None = None, seed: int = 0,
+                 ema_warmup: bool = False, cautious: bool = False, cautious_decay: bool = False, param_min: float = 0.0,
+                 param_max: float = 0.0, state: _State = "fp32", master: str | None = None, seed: int = 0,
                  device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, weight_decay=weight_decay, maximize=maximize,
                                              zero_grads=zero_grads, write_grads=write_grads,
                                              count_unchanged=count_unchanged, ema_decay=ema_decay,
-                                             ema_warmup=ema_warmup),
+                                             ema_warmup=ema_warmup, cautious=cautious, cautious_decay=cautious_decay,
+                                             param_min=param_min, param_max=param_max),
                          model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
@@ -148,12 +156,12 @@ class LAMB(Optimizer):
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-6, weight_decay: float = 1e-2, *, maximize: bool = False, model_copy: Any = None,
                  zero_grads: bool = False, write_grads: bool = False, count_unchanged: bool = False,
-                 ema_decay: float = 0.0, ema_warmup: bool = False, state: _State = "fp32", master: str | None = None,
-                 seed: int = 0, device: DeviceLike = None) -> None:
+                 ema_decay: float = 0.0, ema_warmup: bool = False, param_min: float = 0.0, param_max: float = 0.0,
+                 state: _State = "fp32", master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize,
                                              zero_grads=zero_grads, write_grads=write_grads,
                                              count_unchanged=count_unchanged, ema_decay=ema_decay,
-                                             ema_warmup=ema_warmup),
+                                             ema_warmup=ema_warmup, param_min=param_min, param_max=param_max),
                          model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
@@ -172,12 +180,13 @@ class RMSprop(Optimizer):
                  weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, eps_root: float = 0.0, *,
                  maximize: bool = False, model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False,
                  count_unchanged: bool = False, ema_decay: float = 0.0, ema_warmup: bool = False,
-                 state: _State = "fp32", master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
+                 param_min: float = 0.0, param_max: float = 0.0, state: _State = "fp32", master: str | None = None,
+                 seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum,
                                              centered=centered, eps_root=eps_root, maximize=maximize,
                                              zero_grads=zero_grads, write_grads=write_grads,
                                              count_unchanged=count_unchanged, ema_decay=ema_decay,
-                                             ema_warmup=ema_warmup),
+                                             ema_warmup=ema_warmup, param_min=param_min, param_max=param_max),
                          model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
@@ -195,12 +204,12 @@ class Adadelta(Optimizer):
     def __init__(self, params: Any, grads: Any = None, lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6,
                  weight_decay: float = 0.0, *, maximize: bool = False, model_copy: Any = None, zero_grads: bool = False,
                  write_grads: bool = False, count_unchanged: bool = False, ema_decay: float = 0.0,
-                 ema_warmup: bool = False, state: _State = "fp32", master: str | None = None, seed: int = 0,
-                 device: DeviceLike = None) -> None:
+                 ema_warmup: bool = False, param_min: float = 0.0, param_max: float = 0.0, state: _State = "fp32",
+                 master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize,
                                              zero_grads=zero_grads, write_grads=write_grads,
                                              count_unchanged=count_unchanged, ema_decay=ema_decay,
-                                             ema_warmup=ema_warmup),
+                                             ema_warmup=ema_warmup, param_min=param_min, param_max=param_max),
                          model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
@@ -218,12 +227,12 @@ class Adamax(Optimizer):
     def __init__(self, params: Any, grads: Any = None, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 0.0, *, maximize: bool = False, model_copy: Any = None,
                  zero_grads: bool = False, write_grads: bool = False, count_unchanged: bool = False,
-                 ema_decay: float = 0.0, ema_warmup: bool = False, state: _State = "fp32", master: str | None = None,
-                 seed: int = 0, device: DeviceLike = None) -> None:
+                 ema_decay: float = 0.0, ema_warmup: bool = False, param_min: float = 0.0, param_max: float = 0.0,
+                 state: _State = "fp32", master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize,
                                              zero_grads=zero_grads, write_grads=write_grads,
                                              count_unchanged=count_unchanged, ema_decay=ema_decay,
-                                             ema_warmup=ema_warmup),
+                                             ema_warmup=ema_warmup, param_min=param_min, param_max=param_max),
                          model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
@@ -242,14 +251,14 @@ class NAdam(Optimizer):
                  eps: float = 1e-8, weight_decay: float = 0.0, momentum_decay: float = 4e-3,
                  decoupled_weight_decay: bool = False, *, maximize: bool = False, model_copy: Any = None,
                  zero_grads: bool = False, write_grads: bool = False, count_unchanged: bool = False,
-                 ema_decay: float = 0.0, ema_warmup: bool = False, state: _State = "fp32", master: str | None = None,
-                 seed: int = 0, device: DeviceLike = None) -> None:
+                 ema_decay: float = 0.0, ema_warmup: bool = False, param_min: float = 0.0, param_max: float = 0.0,
+                 state: _State = "fp32", master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
                                              momentum_decay=momentum_decay,
                                              decoupled_weight_decay=decoupled_weight_decay, maximize=maximize,
                                              zero_grads=zero_grads, write_grads=write_grads,
                                              count_unchanged=count_unchanged, ema_decay=ema_decay,
-                                             ema_warmup=ema_warmup),
+                                             ema_warmup=ema_warmup, param_min=param_min, param_max=param_max),
                          model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
@@ -268,12 +277,13 @@ class RAdam(Optimizer):
                  eps: float = 1e-8, weight_decay: float = 0.0, decoupled_weight_decay: bool = False, *,
                  maximize: bool = False, model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False,
                  count_unchanged: bool = False, ema_decay: float = 0.0, ema_warmup: bool = False,
-                 state: _State = "fp32", master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
+                 param_min: float = 0.0, param_max: float = 0.0, state: _State = "fp32", master: str | None = None,
+                 seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
                                              decoupled_weight_decay=decoupled_weight_decay, maximize=maximize,
                                              zero_grads=zero_grads, write_grads=write_grads,
                                              count_unchanged=count_unchanged, ema_decay=ema_decay,
-                                             ema_warmup=ema_warmup),
+                                             ema_warmup=ema_warmup, param_min=param_min, param_max=param_max),
                          model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
@@ -292,13 +302,13 @@ class AdaBelief(Optimizer):
                  eps: float = 1e-16, weight_decay: float = 0.0, eps_root: float = 1e-16,
                  decoupled_weight_decay: bool = False, *, maximize: bool = False, model_copy: Any = None,
                  zero_grads: bool = False, write_grads: bool = False, count_unchanged: bool = False,
-                 ema_decay: float = 0.0, ema_warmup: bool = False, state: _State = "fp32", master: str | None = None,
-                 seed: int = 0, device: DeviceLike = None) -> None:
+                 ema_decay: float = 0.0, ema_warmup: bool = False, param_min: float = 0.0, param_max: float = 0.0,
+                 state: _State = "fp32", master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, eps_root=eps_root,
                                              decoupled_weight_decay=decoupled_weight_decay, maximize=maximize,
                                              zero_grads=zero_grads, write_grads=write_grads,
                                              count_unchanged=count_unchanged, ema_decay=ema_decay,
-                                             ema_warmup=ema_warmup),
+                                             ema_warmup=ema_warmup, param_min=param_min, param_max=param_max),
                          model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
@@ -317,13 +327,13 @@ class AdEMAMix(Optimizer):
                  eps: float = 1e-8, weight_decay: float = 1e-2, beta3: float = 0.9999, alpha: float = 5.0,
                  warmup_steps: int = 0, beta3_warmup: int = 0, *, maximize: bool = False, model_copy: Any = None,
                  zero_grads: bool = False, write_grads: bool = False, count_unchanged: bool = False,
-                 ema_decay: float = 0.0, ema_warmup: bool = False, state: _State = "fp32", master: str | None = None,
-                 seed: int = 0, device: DeviceLike = None) -> None:
+                 ema_decay: float = 0.0, ema_warmup: bool = False, param_min: float = 0.0, param_max: float = 0.0,
+                 state: _State = "fp32", master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, beta3=beta3,
                                              alpha=alpha, warmup_steps=warmup_steps, beta3_warmup=beta3_warmup,
                                              maximize=maximize, zero_grads=zero_grads, write_grads=write_grads,
                                              count_unchanged=count_unchanged, ema_decay=ema_decay,
-                                             ema_warmup=ema_warmup),
+                                             ema_warmup=ema_warmup, param_min=param_min, param_max=param_max),
                          model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
@@ -392,12 +402,13 @@ class LARS(Optimizer):
                  weight_decay: float = 0.0, trust_coefficient: float = 1e-3, eps: float = 0.0, nesterov: bool = False,
                  *, maximize: bool = False, model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False,
                  count_unchanged: bool = False, ema_decay: float = 0.0, ema_warmup: bool = False,
-                 state: _State = "fp32", master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
+                 param_min: float = 0.0, param_max: float = 0.0, state: _State = "fp32", master: str | None = None,
+                 seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, momentum=momentum, weight_decay=weight_decay,
                                              trust_coefficient=trust_coefficient, eps=eps, nesterov=nesterov,
                                              maximize=maximize, zero_grads=zero_grads, write_grads=write_grads,
                                              count_unchanged=count_unchanged, ema_decay=ema_decay,
-                                             ema_warmup=ema_warmup),
+                                             ema_warmup=ema_warmup, param_min=param_min, param_max=param_max),
                          model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
@@ -417,10 +428,12 @@ class NovoGrad(Optimizer):
                  decoupled_weight_decay: bool = False, bias_correction: bool = False, *, maximize: bool = False,
                  model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False,
                  count_unchanged: bool = False, ema_decay: float = 0.0, ema_warmup: bool = False,
-                 state: _State = "fp32", master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
+                 param_min: float = 0.0, param_max: float = 0.0, state: _State = "fp32", master: str | None = None,
+                 seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
                                              dampening=dampening, decoupled_weight_decay=decoupled_weight_decay,
                                              bias_correction=bias_correction, maximize=maximize, zero_grads=zero_grads,
                                              write_grads=write_grads, count_unchanged=count_unchanged,
-                                             ema_decay=ema_decay, ema_warmup=ema_warmup),
+                                             ema_decay=ema_decay, ema_warmup=ema_warmup, param_min=param_min,
+                                             param_max=param_max),
                          model_copy=model_copy, state=state, master=master, seed=seed, device=device)

@@ -88,7 +88,7 @@ GSC_HD void update_vector(FloatVector param, const FloatVector (*state)[2], int 
   for (int i = 0; i < kLanes; ++i) {
     float of_element[kMaxStates] = {s[0][i], s[1][i]};
     float x = p[i];
-    F::update(x, of_element, g[i], c);
+    update_of<F>(x, of_element, g[i], c, 1.0F);
     new_param[i] = x;
     first[i] = of_element[0];
     if constexpr (F::kStates > 1) last[i] = of_element[1];
@@ -105,7 +105,8 @@ template <typename F, typename D, typename R, typename Format, typename B>
   static_assert(!(kIsSplit && kIsWhole));
   constexpr int kAhead = std::is_same_v<D, Fp16> ? kTogether : Format::kAhead;
   const ApplySpan span = arrays;  // local, as are the coefficients: the stores below cannot alias them
-  const Coefficients<float> c = coefficients;
+  Coefficients<float> c = coefficients;
+  c.is_restrained = 0.0F;
   const float clip = c.sign * span.clip;  // exact
   const auto *grad = static_cast<const typename D::Stored *>(span.grad);
   auto *weight = static_cast<typename D::Stored *>(span.param);
@@ -201,12 +202,13 @@ template <typename F, typename D, typename R, typename Format, typename B>
   return end;
 }
 
-/// update_batches where it serves: weights and gradients of one dtype, in the formats of docs/state.md.
+/// update_batches where it serves: weights and gradients of one dtype, in the formats of docs/state.md, and nothing that
+/// restrains a step.
 template <typename F, typename B>
 int64_t update_in_batches(const ApplySpan &span, const CodedCursor &cursor, const Coefficients<float> &c,
                           const B &by_blocks) {
   if (is_clamped(span.clip_value) || span.zero_grads || span.write_grads || span.model_copy != nullptr) return 0;
-  if (span.grad_dtype != span.param_dtype) return 0;
+  if (span.grad_dtype != span.param_dtype || c.is_restrained != 0.0F) return 0;
   const auto is_in = [&](auto format) {
     bool result = true;
     for_slots<F>([&](auto slot) {

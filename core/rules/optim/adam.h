@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adam (Kingma and Ba 2015, arXiv:1412.6980) and AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101), both with
 // AMSGrad (Reddi et al. 2018), as torch.optim.Adam and AdamW: the only difference is where weight decay enters.
-// Operations stand in PyTorch's order, so that both round alike.
+// Operations stand in PyTorch's order, so that both round alike. Cautious updates and decay are those of Liang et al. 2024
+// (arXiv:2411.16085), without its scaling, and Chen et al. 2025 (arXiv:2510.12402).
 #pragma once
 
 #include "core/rules/optim/coefficients.h"
@@ -31,12 +32,7 @@ struct AdamFamily : AdamRule {
   static constexpr bool kInBatches = !Amsgrad;
   template <typename T>
   GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
-    T weight = p;
-    if (Decoupled) {
-      weight = weight * c.keep;
-    } else {
-      g = decay_gradient(g, weight, c);
-    }
+    if constexpr (!Decoupled) g = decay_gradient(g, p, c);
     const T m = interpolate(state[0], g, c.one_minus_beta1);
     T v = multiply_add(c.one_minus_beta2 * g, g, c.beta2 * state[1]);
     state[0] = m;
@@ -45,7 +41,9 @@ struct AdamFamily : AdamRule {
       v = v <= state[2] ? state[2] : v;  // a NaN is kept
       state[2] = v;
     }
-    p = weight - (c.lr * m) / (square_root(v) / c.sqrt_bias2 + c.eps);
+    const T update = (c.lr * m) / (square_root(v) / c.sqrt_bias2 + c.eps);
+    const T weight = Decoupled ? decay_parameter(p, update, c) : p;
+    p = weight - cautious_update(update, g, c);
   }
 };
 

@@ -21,10 +21,13 @@ struct Hyper {
   double weight_step_power, weight_lr_power;
   double trust_coefficient;
   double ema_decay;
-  bool decoupled;      ///< GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY
-  bool nesterov;       ///< GSC_OPTIMIZER_NESTEROV
-  bool corrects_bias;  ///< GSC_OPTIMIZER_BIAS_CORRECTION
-  bool warms_up_ema;   ///< GSC_OPTIMIZER_EMA_WARMUP
+  double param_min, param_max;  ///< both 0: no range
+  bool decoupled;               ///< GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY
+  bool nesterov;                ///< GSC_OPTIMIZER_NESTEROV
+  bool corrects_bias;           ///< GSC_OPTIMIZER_BIAS_CORRECTION
+  bool warms_up_ema;            ///< GSC_OPTIMIZER_EMA_WARMUP
+  bool cautious;                ///< GSC_OPTIMIZER_CAUTIOUS
+  bool decays_cautiously;       ///< GSC_OPTIMIZER_CAUTIOUS_DECAY
 };
 
 /// What a step does. The others take parameters to the average of their iterates, and back.
@@ -60,12 +63,16 @@ struct Coefficients {
   T weight_decay;
   T keep;  ///< 1 - lr * weight_decay
   T momentum;
-  T grad_weight;     ///< 1 - dampening; 1 at the first step
-  T lr_of_gradient;  ///< where `lr` is that of the mean alone
-  T first;           ///< 1 at a tensor's first step, else 0
-  T evaluates;       ///< 1: no step, the parameters alone move, between training and evaluation; else 0
-  T ema_weight;      ///< of the new parameter in the average of the weights
-  T own[kMaxOwn];    ///< those that only the formula's file has, by the names in its `Own`
+  T grad_weight;           ///< 1 - dampening; 1 at the first step
+  T lr_of_gradient;        ///< where `lr` is that of the mean alone
+  T first;                 ///< 1 at a tensor's first step, else 0
+  T evaluates;             ///< 1: no step, the parameters alone move, between training and evaluation; else 0
+  T ema_weight;            ///< of the new parameter in the average of the weights
+  T is_restrained;         ///< 1: those below count; 0: they change nothing, and loops leave them out
+  T param_min, param_max;  ///< the range of new parameters; without one -inf and inf
+  T cautious_from;         ///< 0: updates that the gradient goes against are left out; inf: none is
+  T cautious_decay_from;   ///< 0: so is the decay of parameters that go against the update; inf: none is
+  T own[kMaxOwn];          ///< those that only the formula's file has, by the names in its `Own`
 };
 
 /// Every field, rounded once.
@@ -149,6 +156,39 @@ GSC_HD T decay_gradient(T g, T param, const Coefficients<T> &c) {
   return c.weight_decay != T(0) ? decayed : g;
 }
 
+/// Whether a number goes against an update: they have opposite signs, or, with `AtZero`, the number is 0. `from` is 0, or inf:
+/// then nothing does. Nothing goes against NaN.
+template <bool AtZero, typename T>
+GSC_HD bool goes_against(T update, T x, T from) {
+  const bool below = AtZero ? x <= T(0) : x < T(0);
+  const bool above = AtZero ? x >= T(0) : x > T(0);
+  return (update > from && below) || (update < -from && above);
+}
+
+/// An update, which is subtracted, or 0 where the gradient goes against it (GSC_OPTIMIZER_CAUTIOUS).
+template <typename T>
+GSC_HD T cautious_update(T update, T g, const Coefficients<T> &c) {
+  const bool is_left_out = c.is_restrained != T(0) && goes_against<true>(update, g, c.cautious_from);
+  return is_left_out ? T(0) : update;
+}
+
+/// A parameter after decoupled weight decay, without it where the parameter goes against the update
+/// (GSC_OPTIMIZER_CAUTIOUS_DECAY).
+template <typename T>
+GSC_HD T decay_parameter(T p, T update, const Coefficients<T> &c) {
+  const bool is_left_out = c.is_restrained != T(0) && goes_against<false>(update, p, c.cautious_decay_from);
+  const T decayed = p * c.keep;
+  return is_left_out ? p : decayed;
+}
+
+/// A new parameter, within the range of its group. NaN stays.
+template <typename T>
+GSC_HD T within_param_range(T p, const Coefficients<T> &c) {
+  const T from = c.param_min > p ? c.param_min : p;
+  const T clamped = c.param_max < from ? c.param_max : from;
+  return c.is_restrained != T(0) ? clamped : p;
+}
+
 /// Adds the iterate of step `step` to an average, as the package schedulefree does.
 GSC_HD Averaging advance_average(const Hyper &h, double lr, int64_t step, Average &average) {
   if (step < h.warmup_steps) lr = lr * (static_cast<double>(step) / static_cast<double>(h.warmup_steps));
@@ -157,6 +197,18 @@ GSC_HD Averaging advance_average(const Hyper &h, double lr, int64_t step, Averag
       real_power(static_cast<double>(step), h.weight_step_power) * real_power(average.lr_max, h.weight_lr_power);
   average.weight_sum += weight;
   return {Phase::kStep, lr, average.weight_sum > 0.0 ? weight / average.weight_sum : 0.0};
+}
+
+/// Fills in what restrains a step, which is the same for all formulas.
+template <typename T>
+GSC_HD void restrain(const Hyper &h, Coefficients<T> &c) {
+  constexpr T kInf = __builtin_inf();
+  const bool has_range = h.param_min != 0.0 || h.param_max != 0.0;
+  c.is_restrained = has_range || h.cautious || h.decays_cautiously ? T(1) : T(0);
+  c.param_min = has_range ? static_cast<T>(h.param_min) : -kInf;
+  c.param_max = has_range ? static_cast<T>(h.param_max) : kInf;
+  c.cautious_from = h.cautious ? T(0) : kInf;
+  c.cautious_decay_from = h.decays_cautiously ? T(0) : kInf;
 }
 
 /// The fields every optimizer shares; `step` counts from 1.

@@ -72,6 +72,8 @@ inline constexpr bool kGradientsLast = requires {
 /// The last sweep, or the only one, takes gradients and updates state.
 template <typename F>
 inline constexpr bool kUpdatesLast = !kNeedsNorms<F> || kGradientsLast<F>;
+/// The step of an element in a sweep that takes gradients, and in one that does not. What all formulas do with the new
+/// parameter is done here.
 template <typename F, typename T>
 GSC_HD void update_of(T &p, T *state, T g, const Coefficients<T> &c, T ratio) {
   if constexpr (kNeedsNorms<F>) {
@@ -79,9 +81,15 @@ GSC_HD void update_of(T &p, T *state, T g, const Coefficients<T> &c, T ratio) {
   } else {
     F::update(p, state, g, c);
   }
+  p = within_param_range(p, c);
+}
+template <typename F, typename T>
+GSC_HD void apply_of(T &p, const T *state, T ratio, const Coefficients<T> &c) {
+  F::apply(p, state, ratio, c);
+  p = within_param_range(p, c);
 }
 
-/// A formula with `kInBatches = true` serves large models: the CPU has a faster step over codes for it, which adds 50 KB to
+/// A formula with `kInBatches = true` serves large models: the CPU has a faster step over codes for it, which adds 200 KB to
 /// the library.
 template <typename F>
 inline constexpr bool kInBatches = [] {

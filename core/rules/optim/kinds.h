@@ -23,7 +23,7 @@ inline constexpr Kind kAdam{
     .option_count = 5,
     .options = {{Option::lr, 1e-3}, {Option::beta1, 0.9}, {Option::beta2, 0.999}, {Option::eps, 1e-8},
                 {Option::weight_decay, 0.0}},
-    .flags = GSC_OPTIMIZER_AMSGRAD,
+    .flags = GSC_OPTIMIZER_AMSGRAD | GSC_OPTIMIZER_CAUTIOUS,
     .slots = {{.name = "exp_avg", .holds = Slot::kMoment}, {.name = "exp_avg_sq", .holds = Slot::kSecondMoment},
               {.name = "max_exp_avg_sq", .holds = Slot::kSecondMoment, .needs_flag = GSC_OPTIMIZER_AMSGRAD}}};
 
@@ -33,7 +33,7 @@ inline constexpr Kind kAdamW{
     .option_count = 5,
     .options = {{Option::lr, 1e-3}, {Option::beta1, 0.9}, {Option::beta2, 0.999}, {Option::eps, 1e-8},
                 {Option::weight_decay, 1e-2}},
-    .flags = GSC_OPTIMIZER_AMSGRAD,
+    .flags = GSC_OPTIMIZER_AMSGRAD | GSC_OPTIMIZER_CAUTIOUS | GSC_OPTIMIZER_CAUTIOUS_DECAY,
     .slots = {{.name = "exp_avg", .holds = Slot::kMoment}, {.name = "exp_avg_sq", .holds = Slot::kSecondMoment},
               {.name = "max_exp_avg_sq", .holds = Slot::kSecondMoment, .needs_flag = GSC_OPTIMIZER_AMSGRAD}}};
 
@@ -50,6 +50,7 @@ inline constexpr Kind kLion{
     .name = "Lion",
     .option_count = 4,
     .options = {{Option::lr, 1e-4}, {Option::beta1, 0.9}, {Option::beta2, 0.99}, {Option::weight_decay, 0.0}},
+    .flags = GSC_OPTIMIZER_CAUTIOUS | GSC_OPTIMIZER_CAUTIOUS_DECAY,
     .slots = {{.name = "exp_avg", .holds = Slot::kMoment}}};
 
 inline constexpr Kind kLAMB{
@@ -176,7 +177,7 @@ inline constexpr const Kind *kKinds[] = {&kinds::kSGD, &kinds::kAdam, &kinds::kA
                                          &kinds::kNovoGrad};
 
 /// Options and flags that every kind uses: those with a @default, and those that no kind lists.
-inline constexpr Option kCommonOptions[] = {Option::ema_decay};
+inline constexpr Option kCommonOptions[] = {Option::ema_decay, Option::param_min, Option::param_max};
 inline constexpr uint32_t kCommonFlags = GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_WRITE_GRADS
                                          | GSC_OPTIMIZER_COUNT_UNCHANGED | GSC_OPTIMIZER_EMA_WARMUP;
 

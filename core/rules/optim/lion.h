@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", arXiv:2302.06675, algorithm 2).
+// Cautious updates and decay as those of AdamW (adam.h).
 #pragma once
 
 #include "core/rules/optim/coefficients.h"
@@ -25,7 +26,8 @@ struct Lion {
   GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
     const T blend = c.beta1 * state[0] + c.one_minus_beta1 * g;
     const T direction = blend > T(0) ? T(1) : (blend < T(0) ? T(-1) : blend);  // sign(0) = 0, sign(NaN) = NaN
-    p = p * c.keep - c.lr * direction;
+    const T update = c.lr * direction;
+    p = decay_parameter(p, update, c) - cautious_update(update, g, c);
     state[0] = c.beta2 * state[0] + c.one_minus_beta2 * g;
   }
 };

@@ -29,6 +29,7 @@ GSC_HD Coefficients<double> make_coefficients(Variant variant, const Hyper &h, d
     return coefficients_of_formula<decltype(formula)>(h, lr, maximize, step, averaging);
   });
   c.ema_weight = ema_weight(h, step);
+  restrain(h, c);
   return c;
 }
 

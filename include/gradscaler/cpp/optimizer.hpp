@@ -44,6 +44,8 @@ struct OptimizerOptions {
   std::optional<double> weight_lr_power = std::nullopt;
   std::optional<double> trust_coefficient = std::nullopt;
   std::optional<double> ema_decay = std::nullopt;
+  std::optional<double> param_min = std::nullopt;
+  std::optional<double> param_max = std::nullopt;
   // gen-api: end
 
   gsc_optimizer_options to_c() const {
@@ -92,6 +94,8 @@ struct OptimizerOptions {
     visit(options.weight_lr_power, c.weight_lr_power);
     visit(options.trust_coefficient, c.trust_coefficient);
     visit(options.ema_decay, c.ema_decay);
+    visit(options.param_min, c.param_min);
+    visit(options.param_max, c.param_max);
     // gen-api: end
   }
 };

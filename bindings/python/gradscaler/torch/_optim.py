@@ -28,7 +28,7 @@ from ..messages import named_errors, unexpected
 from ._grad_check import GradCheck, NormJudge, StepReport, clip_coefficient, gradient_factor, is_underflowed
 from ._guards import StepGuard, in_param_order
 from ._optimizer_state import OptimizerState
-from ._param_groups import groups_restored_on_error, param_label, require_options
+from ._param_groups import groups_restored_on_error, param_label, require_options, require_range
 from ._plan import Plan
 from ._plan_builder import PlanBuilder
 from ._references import held_storages, is_single_threaded, is_state_referenced, is_step_counted, is_step_unwrapped
@@ -37,7 +37,7 @@ from ._state_formats import CODES_SUFFIX, DTYPE_CODES, MASTER, format_of
 
 #: Group keys that decide what steps together. The last two are refused.
 _STRUCTURE = ("nesterov", "amsgrad", "maximize", "momentum", "centered", "decoupled_weight_decay", "ema_decay",
-              "ema_warmup", "differentiable", "capturable")
+              "ema_warmup", "cautious", "cautious_decay", "differentiable", "capturable")
 #: In the words of torch.amp.GradScaler, which looks at keywords alone.
 NO_CLOSURE = "Closure use is not currently supported if GradScaler is enabled."
 #: Decorates work on memory, which torch.compile would follow call by call, for minutes, and gain nothing.
@@ -79,6 +79,13 @@ class Own(TypedDict, total=False):
     ema_decay: float
     #: The decay is at most (1 + n) / (10 + n) after n steps. Default False.
     ema_warmup: bool
+    #: Of Adam, AdamW and Lion: leave out updates that go against their gradient (Liang et al. 2024). Default False.
+    cautious: bool
+    #: Of AdamW and Lion: leave out weight decay of what the update moves away from 0 (Chen et al. 2025). Default False.
+    cautious_decay: bool
+    #: The least value of a parameter, and the largest: finite. Default 0 for both: no range. Not Schedule-Free.
+    param_min: float
+    param_max: float
 
 
 class FusedOptimizer(OptimizerState):
@@ -114,15 +121,20 @@ class FusedOptimizer(OptimizerState):
 
     def _set_own(self, fused: bool | None, max_grad_norm: float | None = None, master_weights: bool = False,
                  state: str = "fp32", master: str | None = None, seed: int = 0, ema_decay: float = 0.0,
-                 ema_warmup: bool = False, skip_nonfinite: bool | None = None, **limits: Any) -> None:
+                 ema_warmup: bool = False, cautious: bool = False, cautious_decay: bool = False, param_min: float = 0.0,
+                 param_max: float = 0.0, skip_nonfinite: bool | None = None, **limits: Any) -> None:
         hyper.format_code("state", state, hyper.STATE)
         if hyper.format_code("master", master, hyper.MASTER) != native.MASTER_NONE and master_weights:
             raise ValueError(f"master is {master!r}, and master_weights is True; a parameter has one kind of master")
         if not 0.0 <= real("ema_decay", ema_decay) < 1.0:
             raise ValueError(f"ema_decay is {ema_decay}; it must be in [0, 1)")
+        require_range(self._KIND, "param_min", "param_max", param_min, param_max)
         # In the groups, which have PyTorch's keys alone where these are not used.
         given = {"state": (state, "fp32"), "master": (master, None), "ema_decay": (ema_decay, 0.0),
-                 "ema_warmup": (flag("ema_warmup", ema_warmup), False)}
+                 "ema_warmup": (flag("ema_warmup", ema_warmup), False),
+                 "cautious": (flag("cautious", cautious), False),
+                 "cautious_decay": (flag("cautious_decay", cautious_decay), False),
+                 "param_min": (param_min, 0.0), "param_max": (param_max, 0.0)}
         self._formats = {key: value for key, (value, default) in given.items() if value != default}
         self._seed = integer("seed", seed, -(1 << 63), (1 << 63) - 1)
         options = native.ScalerOptions()
@@ -216,7 +228,7 @@ class FusedOptimizer(OptimizerState):
                 for key, value in self._formats.items():
                     param_group.setdefault(key, value)
                 super().add_param_group(param_group)
-                require_options(param_group, f"param_groups[{number}]")
+                require_options(param_group, f"param_groups[{number}]", self._KIND)
                 first: dict[Any, str] = {}
                 for position, p in enumerate(param_group["params"]):
                     label = param_label(param_group, number, position)

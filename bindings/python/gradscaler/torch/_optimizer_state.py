@@ -162,7 +162,7 @@ class OptimizerState(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
     def _require_loadable(self, state_dict: dict[str, Any]) -> None:
         for number, group in enumerate(state_dict["param_groups"]):
             label = f"state_dict['param_groups'][{number}]"
-            require_options(group, label)
+            require_options(group, label, self._KIND)
             for name in OPTION_KEYS[self._KIND]:
                 if name not in group and name not in OPTIONAL_KEYS and name in self.defaults:
                     raise ValueError(f"{label} has no {name!r}; it is not one of {type(self).__name__}")

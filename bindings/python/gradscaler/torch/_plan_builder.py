@@ -91,7 +91,7 @@ class PlanBuilder:
         """
         try:
             for number, group in enumerate(self._groups):
-                require_options(group, f"param_groups[{number}]")
+                require_options(group, f"param_groups[{number}]", self._kind)
                 specs: dict[Any, StateSpec] = {}
                 has_codes = group.get("state", "fp32") != "fp32"
                 labels = group.get("param_names") or (

@@ -43,8 +43,10 @@ from ._shards import dtensor, is_dtensor, local
 
 #: The fp32 master of a 16-bit parameter.
 MASTER = "master_param"
-#: The keys of param groups for it, where it is not the default. A state dict does not change these.
-FORMAT_KEYS = ("state", "master", "ema_decay", "ema_warmup", "ungrouped", "codes")
+#: The keys of param groups that PyTorch's classes do not have, where they are not the defaults. A state dict does not
+#: change these.
+FORMAT_KEYS = ("state", "master", "ema_decay", "ema_warmup", "cautious", "cautious_decay", "param_min", "param_max",
+               "ungrouped", "codes")
 #: The key that a group with state in codes has in a state dict. It lets torch.distributed.checkpoint refuse checkpoints
 #: of earlier versions, whose numbers it would copy: they had other codes of squares, and codes of parameters that have
 #: float32 now (see param_slot_dtypes). The last of them had the key "ungrouped".

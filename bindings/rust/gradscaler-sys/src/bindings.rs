@@ -116,6 +116,16 @@ pub const GSC_OPTIMIZER_COUNT_UNCHANGED: u32 = 256;
 /// The decay of `ema` is at most (1 + n) / (10 + n) when a tensor has taken n steps before, as
 /// TensorFlow's ExponentialMovingAverage with num_updates.
 pub const GSC_OPTIMIZER_EMA_WARMUP: u32 = 512;
+/// Leaves out the update of an element whose gradient has the opposite sign or is 0 (Liang et al.
+/// 2024, arXiv:2411.16085). Decoupled weight decay, the state and NaN are as without the flag. With
+/// Adam the gradient has the weight decay in it. The paper and timm then divide the updates of a
+/// tensor by the share that is not left out, which takes a second pass. This library does not: a
+/// larger lr makes up for it.
+pub const GSC_OPTIMIZER_CAUTIOUS: u32 = 1024;
+/// Leaves out the weight decay of an element that the update moves away from 0, whose parameter and
+/// update have opposite signs (Chen et al. 2025, arXiv:2510.12402, algorithm 1). With CAUTIOUS too,
+/// the update is that before it is left out.
+pub const GSC_OPTIMIZER_CAUTIOUS_DECAY: u32 = 2048;
 /// fp32; fp64 for fp64 parameters.
 pub const GSC_STATE_FULL: i32 = 0;
 /// Means of gradients in GSC_BF16; means and sums of squares in GSC_UFP16_E6M10. Not for fp64
@@ -385,6 +395,13 @@ gsc_optimizer_options {
 /// Decay of an exponential moving average of the parameters. The average is the state slot `ema` if
 /// group 0 has a decay above 0, and a copy of the parameters in a group where it is 0.
     ema_decay: f64,
+/// The least value of a group's parameters: a step sets those below it to it, before it rounds,
+/// copies or averages them. NaN stays. No range if this and param_max are 0. A dtype that does not
+/// have the bound rounds it. A Schedule-Free kind takes no range: the average of its iterates would
+/// leave it.
+    param_min: f64,
+/// The largest value of a group's parameters, not below param_min.
+    param_max: f64,
 }
 /// The state of a scaler, and the result of the last check of its gradients.
 gsc_report {

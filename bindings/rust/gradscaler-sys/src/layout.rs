@@ -14,7 +14,7 @@ fn structs_have_the_recorded_layout() {
     assert_eq!(size_of::<gsc_device_state>(), 72, "gsc_device_state");
     assert_eq!(size_of::<gsc_scaler_state>(), 80, "gsc_scaler_state");
     assert_eq!(size_of::<gsc_reducer>(), 24, "gsc_reducer");
-    assert_eq!(size_of::<gsc_optimizer_options>(), 192, "gsc_optimizer_options");
+    assert_eq!(size_of::<gsc_optimizer_options>(), 208, "gsc_optimizer_options");
     offset!(gsc_error.struct_size, 0);
     offset!(gsc_error.status, 4);
     offset!(gsc_error.function, 8);
@@ -170,6 +170,8 @@ fn structs_have_the_recorded_layout() {
     offset!(gsc_optimizer_options.weight_lr_power, 168);
     offset!(gsc_optimizer_options.trust_coefficient, 176);
     offset!(gsc_optimizer_options.ema_decay, 184);
+    offset!(gsc_optimizer_options.param_min, 192);
+    offset!(gsc_optimizer_options.param_max, 200);
     offset!(gsc_api.struct_size, 0);
     offset!(gsc_api.abi_version, 4);
     offset!(gsc_api.error_get_message, 8);
@@ -278,6 +280,8 @@ fn constants_have_the_recorded_values() {
     assert_eq!(i64::from(GSC_OPTIMIZER_BIAS_CORRECTION), 128, "GSC_OPTIMIZER_BIAS_CORRECTION");
     assert_eq!(i64::from(GSC_OPTIMIZER_COUNT_UNCHANGED), 256, "GSC_OPTIMIZER_COUNT_UNCHANGED");
     assert_eq!(i64::from(GSC_OPTIMIZER_EMA_WARMUP), 512, "GSC_OPTIMIZER_EMA_WARMUP");
+    assert_eq!(i64::from(GSC_OPTIMIZER_CAUTIOUS), 1024, "GSC_OPTIMIZER_CAUTIOUS");
+    assert_eq!(i64::from(GSC_OPTIMIZER_CAUTIOUS_DECAY), 2048, "GSC_OPTIMIZER_CAUTIOUS_DECAY");
     assert_eq!(i64::from(GSC_STATE_FULL), 0, "GSC_STATE_FULL");
     assert_eq!(i64::from(GSC_STATE_BITS16), 1, "GSC_STATE_BITS16");
     assert_eq!(i64::from(GSC_STATE_BITS8), 2, "GSC_STATE_BITS8");

@@ -411,6 +411,13 @@ OptimizerOptions of gsc_optimizer_options {
 /// group 0 has a decay above 0, and a copy of the parameters in a group where it is 0. Range: \[0,
 /// 1). Default: 0.
     ema_decay: Option<f64> as f64 = None,
+/// The least value of a group's parameters: a step sets those below it to it, before it rounds,
+/// copies or averages them. NaN stays. No range if this and `param_max` are 0. A dtype that does
+/// not have the bound rounds it. A Schedule-Free kind takes no range: the average of its iterates
+/// would leave it. Range: finite. Default: 0.
+    param_min: Option<f64> as f64 = None,
+/// The largest value of a group's parameters, not below `param_min`. Range: finite. Default: 0.
+    param_max: Option<f64> as f64 = None,
 } flags {
 /// Nesterov momentum; needs momentum > 0 and dampening 0.
     nesterov = GSC_OPTIMIZER_NESTEROV,
@@ -437,6 +444,16 @@ OptimizerOptions of gsc_optimizer_options {
 /// The decay of `ema` is at most (1 + n) / (10 + n) when a tensor has taken n steps before, as
 /// TensorFlow's ExponentialMovingAverage with num_updates.
     ema_warmup = GSC_OPTIMIZER_EMA_WARMUP,
+/// Leaves out the update of an element whose gradient has the opposite sign or is 0 (Liang et al.
+/// 2024, arXiv:2411.16085). Decoupled weight decay, the state and NaN are as without the flag. With
+/// Adam the gradient has the weight decay in it. The paper and timm then divide the updates of a
+/// tensor by the share that is not left out, which takes a second pass. This library does not: a
+/// larger lr makes up for it.
+    cautious = GSC_OPTIMIZER_CAUTIOUS,
+/// Leaves out the weight decay of an element that the update moves away from 0, whose parameter and
+/// update have opposite signs (Chen et al. 2025, arXiv:2510.12402, algorithm 1). With `cautious`
+/// too, the update is that before it is left out.
+    cautious_decay = GSC_OPTIMIZER_CAUTIOUS_DECAY,
 } }
 impl OptimizerOptions {
 /// Stochastic gradient descent, as torch.optim.SGD. State: momentum_buffer (if momentum). Defaults:

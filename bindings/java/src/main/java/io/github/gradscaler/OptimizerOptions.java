@@ -449,6 +449,32 @@ public final class OptimizerOptions {
     return this;
   }
 
+  /**
+   * The least value of a group's parameters: a step sets those below it to it, before it rounds, copies or averages
+   * them. NaN stays. No range if this and paramMax are 0. A dtype that does not have the bound rounds it. A Schedule-
+   * Free kind takes no range: the average of its iterates would leave it. Range: finite. Default: 0.
+   */
+  public double paramMin() {
+    return handle.getParamMin();
+  }
+
+  /** Sets {@link #paramMin()}; returns this. */
+  public OptimizerOptions paramMin(double value) {
+    handle.setParamMin(value);
+    return this;
+  }
+
+  /** The largest value of a group's parameters, not below paramMin. Range: finite. Default: 0. */
+  public double paramMax() {
+    return handle.getParamMax();
+  }
+
+  /** Sets {@link #paramMax()}; returns this. */
+  public OptimizerOptions paramMax(double value) {
+    handle.setParamMax(value);
+    return this;
+  }
+
   /** Nesterov momentum; needs momentum &gt; 0 and dampening 0. Used by SGD and LARS. */
   public boolean nesterov() {
     return (handle.getFlags() & NativeCalls.OPTIMIZER_NESTEROV) != 0;
@@ -568,6 +594,37 @@ public final class OptimizerOptions {
     return this;
   }
 
+  /**
+   * Leaves out the update of an element whose gradient has the opposite sign or is 0 (Liang et al. 2024,
+   * arXiv:2411.16085). Decoupled weight decay, the state and NaN are as without the flag. With Adam the gradient has
+   * the weight decay in it. The paper and timm then divide the updates of a tensor by the share that is not left out,
+   * which takes a second pass. This library does not: a larger lr makes up for it. Used by Adam, AdamW and Lion.
+   */
+  public boolean cautious() {
+    return (handle.getFlags() & NativeCalls.OPTIMIZER_CAUTIOUS) != 0;
+  }
+
+  /** Sets {@link #cautious()}; returns this. */
+  public OptimizerOptions cautious(boolean value) {
+    set(NativeCalls.OPTIMIZER_CAUTIOUS, value);
+    return this;
+  }
+
+  /**
+   * Leaves out the weight decay of an element that the update moves away from 0, whose parameter and update have
+   * opposite signs (Chen et al. 2025, arXiv:2510.12402, algorithm 1). With cautious too, the update is that before it
+   * is left out. Used by AdamW and Lion.
+   */
+  public boolean cautiousDecay() {
+    return (handle.getFlags() & NativeCalls.OPTIMIZER_CAUTIOUS_DECAY) != 0;
+  }
+
+  /** Sets {@link #cautiousDecay()}; returns this. */
+  public OptimizerOptions cautiousDecay(boolean value) {
+    set(NativeCalls.OPTIMIZER_CAUTIOUS_DECAY, value);
+    return this;
+  }
+
   private void set(int bit, boolean value) {
     handle.setFlags(value ? handle.getFlags() | bit : handle.getFlags() & ~bit);
   }
@@ -583,11 +640,12 @@ public final class OptimizerOptions {
         + ", momentumDecay=" + momentumDecay() + ", epsRoot=" + epsRoot() + ", beta3=" + beta3()
         + ", warmupSteps=" + warmupSteps() + ", beta3Warmup=" + beta3Warmup()
         + ", weightStepPower=" + weightStepPower() + ", weightLrPower=" + weightLrPower()
-        + ", trustCoefficient=" + trustCoefficient() + ", emaDecay=" + emaDecay() + ", nesterov=" + nesterov()
-        + ", amsgrad=" + amsgrad() + ", maximize=" + maximize() + ", zeroGrads=" + zeroGrads()
-        + ", writeGrads=" + writeGrads() + ", centered=" + centered()
-        + ", decoupledWeightDecay=" + decoupledWeightDecay() + ", biasCorrection=" + biasCorrection()
-        + ", countUnchanged=" + countUnchanged() + ", emaWarmup=" + emaWarmup() + ")";
+        + ", trustCoefficient=" + trustCoefficient() + ", emaDecay=" + emaDecay() + ", paramMin=" + paramMin()
+        + ", paramMax=" + paramMax() + ", nesterov=" + nesterov() + ", amsgrad=" + amsgrad()
+        + ", maximize=" + maximize() + ", zeroGrads=" + zeroGrads() + ", writeGrads=" + writeGrads()
+        + ", centered=" + centered() + ", decoupledWeightDecay=" + decoupledWeightDecay()
+        + ", biasCorrection=" + biasCorrection() + ", countUnchanged=" + countUnchanged()
+        + ", emaWarmup=" + emaWarmup() + ", cautious=" + cautious() + ", cautiousDecay=" + cautiousDecay() + ")";
   }
   // gen-api: end
 }
