@@ -74,7 +74,8 @@ ALL_TAILS = [float(tails(way, model, grads)) for way in ("eager", "graph") for m
              for grads in ("fp32 grads", HALF)]
 GPT2 = [ratio for name in (ZEN4, ZEN5, INTEL[0]) for ratio in times_torch(name, "gpt2_124m")]
 SMALL = ("model/10000x64/fp32", "model/10000x64/fp16_master")
-PERFORMANCE, README, STATE, CONCEPTS = "docs/performance.md", "README.md", "docs/state.md", "docs/concepts.md"
+PERFORMANCE, README, STATE = "docs/performance.md", "README.md", "docs/state.md"
+CONCEPTS, RECIPES = "docs/concepts.md", "docs/recipes.md"
 QUALITY, FORMATS = [results("quality", name) for name in (ZEN3, ZEN4)], results("state")["models"]["gpt2_124m"]
 
 
@@ -128,6 +129,13 @@ def by_format(row):
     return [f"{statistics.median(run[key] for run in FORMATS[row]):.2f}" for key in ("memory", "step", "tail")]
 
 
+def snapshot(row, run):
+    """A row of docs/recipes.md: bytes a parameter, and steps that take as long."""
+    state, master = row.removeprefix("gradscaler ").split(", ")
+    return (f'| `state="{state}", master="{master}"` | {{}} | {{}} optimizer steps |',
+            [f"{run['bytes']:.2f}", f"{run['take'] / run['step']:.1f}"])
+
+
 FIGURES = [
     *[(CONCEPTS, f"| {row} | {{}} ± {{}} | {'{} ± {} ' if without else ''}|", spikes(arm, without))
       for row, (arm, without) in SPIKES.items()],
@@ -142,6 +150,7 @@ FIGURES = [
     *[(STATE, f"| {row} | {{}} ({{}} to {{}}) | {{}} | {{}} |", trained(row)) for quality in QUALITY
       for row in quality["loss"]],
     *[(STATE, f"| {row} | {{}} | {{}} | {{}} | {{}} |", of_formats(name)) for name, row in SPEEDS.items()],
+    *[(RECIPES, *snapshot(row, run)) for row, run in results("snapshot", ZEN4)["rows"].items()],
     (README, "{} to {} times PyTorch's step tail on an H200, {} to {} times on one or two cores of a CPU.",
      [*spread(ALL_TAILS, 1), *spread(GPT2, 1)]),
     *[(README, f"| {factor} | {{}} % | {{}} % | {{}} % |", demo(factor)) for factor in ("1", "3e-5", "1e-5", "1e-6")],
