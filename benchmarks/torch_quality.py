@@ -34,11 +34,11 @@ ROWS = {"torch, fp32 weights": torch_state.ROWS["torch fused"], "torch": torch_s
 
 
 class Block(torch.nn.Module):
-    def __init__(self):
+    def __init__(self, width):
         super().__init__()
-        self.first, self.second = torch.nn.LayerNorm(WIDTH), torch.nn.LayerNorm(WIDTH)
-        self.qkv, self.out = torch.nn.Linear(WIDTH, 3 * WIDTH), torch.nn.Linear(WIDTH, WIDTH)
-        self.up, self.down = torch.nn.Linear(WIDTH, 4 * WIDTH), torch.nn.Linear(4 * WIDTH, WIDTH)
+        self.first, self.second = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
 
     def forward(self, x):
         q, k, v = self.qkv(self.first(x)).view(*x.shape[:2], 3, HEADS, -1).permute(2, 0, 3, 1, 4)
@@ -48,11 +48,11 @@ class Block(torch.nn.Module):
 
 
 class Model(torch.nn.Module):
-    def __init__(self):
+    def __init__(self, width=WIDTH):
         super().__init__()
-        self.token, self.place = torch.nn.Embedding(256, WIDTH), torch.nn.Embedding(LENGTH, WIDTH)
-        self.blocks = torch.nn.Sequential(*(Block() for _ in range(LAYERS)))
-        self.norm, self.head = torch.nn.LayerNorm(WIDTH), torch.nn.Linear(WIDTH, 256)
+        self.token, self.place = torch.nn.Embedding(256, width), torch.nn.Embedding(LENGTH, width)
+        self.blocks = torch.nn.Sequential(*(Block(width) for _ in range(LAYERS)))
+        self.norm, self.head = torch.nn.LayerNorm(width), torch.nn.Linear(width, 256)
 
     def forward(self, text):
         x = self.token(text[:, :-1]) + self.place.weight

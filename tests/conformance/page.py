@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the generated parts of docs/dev/conformance.md: the table of systems from goldens/, and the tables of
-numbers from a file that the tests in python/ wrote. The text around them is written by hand.
+"""Writes the generated parts of docs/dev/conformance.md: the tables of systems from goldens/ and skips/, and the tables
+of numbers from a file that the tests in python/ wrote. The text around them is written by hand.
 
     python page.py            writes the systems
     python page.py FILE       writes the numbers
@@ -8,6 +8,7 @@ numbers from a file that the tests in python/ wrote. The text around them is wri
 """
 
 import json
+import math
 import pathlib
 import sys
 
@@ -16,7 +17,10 @@ sys.path.append(str(HERE / "record"))
 
 import golden  # noqa: E402
 
+import skips  # noqa: E402
+
 PAGE = HERE.parents[1] / "docs" / "dev" / "conformance.md"
+SKIPS = "**Steps that are skipped** in bf16, without a loss scale: NaN and inf in gradients, and norms above a limit\n"
 # Around a generated part.
 BEGIN, END = "<!-- begin: written by scripts/conformance {} -->\n\n", "\n<!-- end -->\n"
 
@@ -39,6 +43,21 @@ def systems():
                      max(sum(run["overflow"]) for run in runs),
                      thousands(sum(sum(run["overflow"]) for run in runs))])
     head = ["golden", "version", "what was run", "proof", "preset", "option sets", "steps up to", "updates"]
+    return table(head, rows)
+
+
+def skipped_steps():
+    rows = []
+    for file in skips.read_all():
+        for case in file["cases"]:
+            steps = [(pair, there) for seed, run in enumerate(case["skipped"])
+                     for pair, there in zip(skips.sequence(seed), run, strict=True)]
+            taken = sum(there == "." and not all(map(math.isfinite, pair)) for pair, there in steps)
+            options = ", ".join(f"{key}={value!r}" for key, value in case["options"].items())
+            rows.append([f"{file['version'].partition(',')[0]}", f"`{case['source'].rpartition('.')[2]}`", case["case"],
+                         f"`{options}`", len(steps), sum(there == "x" for _, there in steps),
+                         taken if case["options"]["enabled"] else 0])
+    head = ["version", "what was run", "its option", "`GradScaler`", "steps", "skipped by both", "skipped here only"]
     return table(head, rows)
 
 
@@ -79,7 +98,8 @@ def main():
     page = PAGE.read_text()
     checked = sys.argv[1:] == ["--check"]
     part = "numerics" if sys.argv[1:] and not checked else "page"
-    text = systems() if part == "page" else measured(json.loads(pathlib.Path(sys.argv[1]).read_text()))
+    text = (f"{systems()}\n{SKIPS}\n{skipped_steps()}" if part == "page"
+            else measured(json.loads(pathlib.Path(sys.argv[1]).read_text())))
     before, rest = page.split(BEGIN.format(part))
     wanted = before + BEGIN.format(part) + text + END + rest.split(END, 1)[1]
     if not checked:

@@ -75,6 +75,7 @@ ALL_TAILS = [float(tails(way, model, grads)) for way in ("eager", "graph") for m
 GPT2 = [ratio for name in (ZEN4, ZEN5, INTEL[0]) for ratio in times_torch(name, "gpt2_124m")]
 SMALL = ("model/10000x64/fp32", "model/10000x64/fp16_master")
 PERFORMANCE, README, STATE = "docs/performance.md", "README.md", "docs/state.md"
+CONCEPTS, RECIPES = "docs/concepts.md", "docs/recipes.md"
 QUALITY, FORMATS = [results("quality", name) for name in (ZEN3, ZEN4)], results("state")["models"]["gpt2_124m"]
 
 
@@ -90,6 +91,25 @@ def trained(row):
     found = quality["loss"][row].values()
     return [*(f"{loss:.3f}" for loss in (statistics.fmean(found), min(found), max(found))),
             *(f"{ratio:.2f}" for ratio in quality["freeze"][row])]
+
+
+#: Rows of docs/concepts.md: an arm of torch_spikes.py without its first word, and whether it ran without clipping too.
+SPIKES = {"without anomalies": ("no anomalies", True),
+          "their steps left out by hand": ("anomalies left out by hand", False),
+          "NaN, inf and spikes skipped: `spike_factor=2`": ("NaN, inf and spikes skipped", True),
+          "NaN and inf skipped": ("NaN and inf skipped", True)}
+SPIKE_RUNS = results("spikes", ZEN4)["runs"]
+SKIPPING = [run for arm, runs in SPIKE_RUNS.items() if arm.endswith("spikes skipped") for run in runs.values()]
+
+
+def spike_loss(arm, of=statistics.fmean):
+    return of([run["loss"] for run in SPIKE_RUNS[arm].values()])
+
+
+def spikes(arm, without):
+    """Mean and standard deviation of the loss with clipping, and without it."""
+    return [f"{spike_loss(f'{kind}: {arm}', of):.3f}" for kind in ("clipped", "not clipped")[:1 + without]
+            for of in (statistics.fmean, statistics.stdev)]
 
 
 #: Rows of docs/state.md with the speed of a step, by the name in gradscaler_bench.
@@ -109,11 +129,28 @@ def by_format(row):
     return [f"{statistics.median(run[key] for run in FORMATS[row]):.2f}" for key in ("memory", "step", "tail")]
 
 
+def snapshot(row, run):
+    """A row of docs/recipes.md: bytes a parameter, and steps that take as long."""
+    state, master = row.removeprefix("gradscaler ").split(", ")
+    return (f'| `state="{state}", master="{master}"` | {{}} | {{}} optimizer steps |',
+            [f"{run['bytes']:.2f}", f"{run['take'] / run['step']:.1f}"])
+
+
 FIGURES = [
+    *[(CONCEPTS, f"| {row} | {{}} ± {{}} | {'{} ± {} ' if without else ''}|", spikes(arm, without))
+      for row, (arm, without) in SPIKES.items()],
+    (CONCEPTS, "Spikes that are taken cost {} with clipping, which does most of the work, and {} without",
+     [f"{spike_loss(f'{kind}: NaN and inf skipped') - spike_loss(f'{kind}: NaN, inf and spikes skipped'):.2f}"
+      for kind in ("clipped", "not clipped")]),
+    (CONCEPTS, "Norms of bad batches were {} to {} times the median",
+     spread([ratio for run in SKIPPING for ratio in run["ratio"]])),
+    (CONCEPTS, "So were {} of {} clean steps",
+     [str(sum(len(run["skipped"]) - 23 for run in SKIPPING)), str(len(SKIPPING) * (1000 - 23))]),
     *[(STATE, f"| {row} | {{}} B | {{}} | {{}} |", by_format(row)) for row in FORMATS],
     *[(STATE, f"| {row} | {{}} ({{}} to {{}}) | {{}} | {{}} |", trained(row)) for quality in QUALITY
       for row in quality["loss"]],
     *[(STATE, f"| {row} | {{}} | {{}} | {{}} | {{}} |", of_formats(name)) for name, row in SPEEDS.items()],
+    *[(RECIPES, *snapshot(row, run)) for row, run in results("snapshot", ZEN4)["rows"].items()],
     (README, "{} to {} times PyTorch's step tail on an H200, {} to {} times on one or two cores of a CPU.",
      [*spread(ALL_TAILS, 1), *spread(GPT2, 1)]),
     *[(README, f"| {factor} | {{}} % | {{}} % | {{}} % |", demo(factor)) for factor in ("1", "3e-5", "1e-5", "1e-6")],

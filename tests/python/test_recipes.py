@@ -25,8 +25,12 @@ print(sorted({str(entry.get("exp_avg_codes", entry.get("exp_avg")).dtype) for en
 """
 
 
+#: Those that import little.
+QUICK = ("Accelerate", "Roll back")
+
+
 @pytest.mark.parametrize("recipe", [
-    pytest.param(code, id=title, marks=[] if title == "Accelerate" else pytest.mark.long) for title, code in RECIPES])
+    pytest.param(code, id=title, marks=[] if title in QUICK else pytest.mark.long) for title, code in RECIPES])
 def test_recipe(recipe, tmp_path):
     """With state of 32 and of 8 bits, in one process, since importing a trainer takes longest."""
     for name in set(re.findall(r"^(?:import|from) (\w+)", recipe, re.M)) - {"gradscaler"}:
@@ -65,5 +69,25 @@ def test_accelerate_sees_a_skip(tmp_path):
     assert "an AppliedLR cannot be prepared by Accelerate" in printed
 
 
+def test_rolling_back(tmp_path):
+    """Weights and state are what they were, to the bit; if a part is not restored, the same check says so."""
+    library("torch")
+    (recipe,) = [code for title, code in RECIPES if title == "Roll back"]
+    (expected,) = re.findall(r"^print\(.*  # (.*)$", recipe, re.M)
+    take, restore = "        snapshots.take(step)\n", "        restored.append(snapshots.restore())\n"
+    load = "        part.load_state_dict(state)\n"
+    bits = ("[t.clone() for t in (*model.parameters(), *(value for p in model.parameters() for value in"
+            " optimizer.state[p].values()))]")
+    checked = recipe.replace(take, f"{take}        found[step] = {bits}\n").replace(
+        restore, f"{restore}        print(all(map(torch.equal, {bits}, found[restored[-1]])))\n")
+    assert checked.count(bits) == 2 and load in checked
+    variants = [checked, *(checked.replace(load, f"        {condition}:\n        {load}")
+                           for condition in ("if False", "if part is not model", "if part is not optimizer"))]
+    printed = run("\n".join(f"exec({code!r}, {{'found': {{}}}})" for code in variants), tmp_path).splitlines()
+    assert printed[:2] == ["True", expected] and printed[3] != expected
+    assert printed[2::2] == ["False"] * 3
+
+
 def test_there_is_a_recipe_for_each():
-    assert [title for title, _ in RECIPES] == ["Accelerate", "Lightning Fabric", "Lightning", "Trainer of transformers"]
+    assert [title for title, _ in RECIPES] == ["Accelerate", "Lightning Fabric", "Lightning", "Trainer of transformers",
+                                           "Roll back"]

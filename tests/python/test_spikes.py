@@ -53,6 +53,33 @@ def test_an_error_has_the_report():
     assert raised.value.report.spikes_persist and isinstance(raised.value, gs.ReportError)
 
 
+def test_an_error_is_a_reason_to_roll_back():
+    options = {"spike_factor": 2, "spike_window": 8, "spike_patience": 3, "spike_action": "error"}
+    p, g, optimizer, scaler = model(**options)
+    right, h, without, other = model(**options)
+    for _ in range(8):
+        step(scaler, optimizer, g, 1)
+        step(other, without, h, 1)
+    kept = p.copy(), optimizer.state_dict(), scaler.state_dict()
+    for norm in (1.5, 1.5, 9, 9):
+        step(scaler, optimizer, g, norm)
+    assert not np.array_equal(p, right) and scaler.report().spike
+    step(scaler, optimizer, g, 9)
+    with pytest.raises(gs.SpikesError):
+        scaler.report()
+    p[:] = kept[0]
+    optimizer.load_state_dict(kept[1])
+    scaler.load_state_dict(kept[2])
+    for norm in (1, 1.2):
+        step(scaler, optimizer, g, norm)
+        step(other, without, h, norm)
+        assert np.array_equal(p, right)
+    # The average is not in the state dict, and goes on with the steps that were taken.
+    assert other.report().norm_average < scaler.report().norm_average < 1.2
+    step(scaler, optimizer, g, 9)
+    assert scaler.report().spike and np.array_equal(p, right) and scaler.report().spikes == 1
+
+
 def test_check_is_a_scale_of_1_that_stays():
     p, g, optimizer, scaler = model(growth_interval=1)
     for norm in (1, np.inf, np.nan, 1):

@@ -72,6 +72,19 @@ def test_a_multiple_of_the_average_and_patience():
     assert optimizer.report().norm_average == pytest.approx(30)
 
 
+def test_an_earlier_state_leaves_the_average():
+    p = param()
+    optimizer = gst.AdamW([p], lr=0.01, spike_factor=2, spike_window=8)
+    earlier = copy.deepcopy(optimizer.state_dict())
+    assert all(step(optimizer, p, 3) for _ in range(8))
+    optimizer.load_state_dict(earlier)
+    assert not optimizer.state_dict()["state"]
+    assert not step(optimizer, p, 30) and optimizer.report().norm_average == pytest.approx(3)
+    with pytest.raises(ValueError, match="param"):
+        optimizer.load_state_dict({**earlier, "param_groups": []})
+    assert not step(optimizer, p, 30)
+
+
 @pytest.mark.parametrize("scaler_of", [torch.amp.GradScaler, gst.GradScaler])
 def test_beside_a_scaler(scaler_of):
     p = param()

@@ -219,6 +219,15 @@ class FusedOptimizer(OptimizerState):
         return (f"gradscaler.torch.{groups}max_grad_norm: {self._max_grad_norm}\n"
                 f"master_weights: {self._master_weights}\n)")
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads `state_dict` as :meth:`.OptimizerState.load_state_dict`. The average of the norms, which no state dict
+        has, stays."""
+        judge = self._judge
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            self._judge = judge
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds `param_group`, as PyTorch's does. Raises TypeError and ValueError for what a step would refuse or
         ignore, and leaves the group as it was."""
