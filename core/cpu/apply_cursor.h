@@ -60,21 +60,6 @@ template <typename D>
   for (; i < n; ++i) out[i] = unscale_gradient(D::widen(grad[i]), inv_scale, clip);
 }
 
-/// loop(c), with a local copy of the coefficients, which stores cannot alias. Whether a formula with averages evaluates is a
-/// constant in it: compilers do not vectorise what depends on that and on a second condition of all elements. So is
-/// whether something restrains the elements, which costs nothing where nothing does.
-template <typename F, typename T, typename L>
-[[gnu::always_inline]] inline auto in_phase(const Coefficients<T> &coefficients, const L &loop) {
-  Coefficients<T> c = coefficients;
-  c.evaluates = c.is_restrained = T(0);
-  T &differs = kAverages<F> ? c.evaluates : c.is_restrained;  // a formula with averages is never restrained
-  if ((kAverages<F> ? coefficients.evaluates : coefficients.is_restrained) != T(0)) {
-    differs = T(1);
-    return loop(c);
-  }
-  return loop(c);
-}
-
 /// One parameter, with its state at index i.
 template <typename F, typename T>
 [[gnu::always_inline]] inline void update_element(T &p, T *__restrict s0, T *__restrict s1, T *__restrict s2, T g,

@@ -15,6 +15,22 @@
 namespace gsc::cpu {
 namespace {
 
+/// loop(c), with a local copy of the coefficients, which stores cannot alias. Whether a formula with averages evaluates is a
+/// constant in it: compilers do not vectorise what depends on that and on a second condition of all elements. So is
+/// whether something restrains the elements, which costs nothing where nothing does.
+template <typename F, typename T, typename L>
+[[gnu::always_inline]] inline auto in_phase(const Coefficients<T> &coefficients, const L &loop) {
+  Coefficients<T> c = coefficients;
+  T &condition = kAverages<F> ? c.evaluates : c.is_restrained;  // a formula with averages is never restrained
+  const bool holds = condition != T(0);
+  c.evaluates = c.is_restrained = T(0);
+  if (holds) {
+    condition = T(1);
+    return loop(c);
+  }
+  return loop(c);
+}
+
 template <typename F, typename T>
 [[gnu::noinline]] void update_block(T *__restrict p, T *__restrict s0, T *__restrict s1, T *__restrict s2,
                                     const T *__restrict g, int n, T ratio, const Coefficients<T> &coefficients) {

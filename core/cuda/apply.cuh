@@ -347,7 +347,8 @@ GSC_DEVICE void sweep_params(const ApplyParams &p, Coefficients<T> *table, const
   finish_step(p, in.skip);
 }
 
-/// The steps of a pack's elements. Whether something restrains them is asked for once a pack.
+/// The steps of a pack's elements. Whether something restrains them is asked for once a pack, and known in each branch:
+/// the compiler leaves out of the first what restrains.
 template <typename F, int Width, typename P, typename T>
 GSC_DEVICE void step_pack(P &x, const Coefficients<T> &c, T ratio) {
   const auto step = [&] {

@@ -89,7 +89,7 @@ GSC_HD void apply_of(T &p, const T *state, T ratio, const Coefficients<T> &c) {
   p = within_param_range(p, c);
 }
 
-/// A formula with `kInBatches = true` serves large models: the CPU has a faster step over codes for it, which adds 200 KB to
+/// A formula with `kInBatches = true` serves large models: the CPU has a faster step over codes for it, which adds 50 KB to
 /// the library.
 template <typename F>
 inline constexpr bool kInBatches = [] {
