@@ -151,6 +151,8 @@ class FusedOptimizer(OptimizerState):
             raise ValueError("skip_nonfinite is False, but a step with a norm of NaN has no other end with"
                              f" {next(iter(self._limits))}")
         self._reset()
+        # The average of the norms: no state dict has it, and loading one leaves it.
+        self._judge: NormJudge | None = None
         self.max_grad_norm = max_grad_norm
         self._master_weights = flag("master_weights", master_weights)
         self._fused = fused is not False
@@ -169,7 +171,6 @@ class FusedOptimizer(OptimizerState):
         self._grad_check: GradCheck | None = None
         self._scalers: dict[str, Any] = {}
         self._last_check: GradCheck | None = None
-        self._judge: NormJudge | None = None
         # found_inf of the last step; True before the first one.
         self._last_found_inf: Any = True
         # The versions of 16-bit parameters that have masters, after the last step.
@@ -211,6 +212,7 @@ class FusedOptimizer(OptimizerState):
                 "_skip_nonfinite": self._skip_nonfinite}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.setdefault("_judge", None)
         super().__setstate__(state)
         self._step_supports_amp_scaling = self.defaults.get("fused") is not False
 
@@ -218,15 +220,6 @@ class FusedOptimizer(OptimizerState):
         groups = super().__repr__().removesuffix(")")
         return (f"gradscaler.torch.{groups}max_grad_norm: {self._max_grad_norm}\n"
                 f"master_weights: {self._master_weights}\n)")
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads `state_dict` as :meth:`.OptimizerState.load_state_dict`. The average of the norms, which no state dict
-        has, stays."""
-        judge = self._judge
-        try:
-            super().load_state_dict(state_dict)
-        finally:
-            self._judge = judge
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds `param_group`, as PyTorch's does. Raises TypeError and ValueError for what a step would refuse or

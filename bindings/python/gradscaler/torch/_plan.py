@@ -26,12 +26,15 @@ from ._contexts import context_of
 from ._guards import Snapshot, take_snapshot
 from ._state_formats import tensor_names
 
-#: Group keys that are options of the library, by kind. Those that are flags, and whether there is momentum, are in the
-#: key of a plan. PyTorch's groups lack these.
-OPTIONAL_KEYS = ("eps_root", "ema_decay", "param_min", "param_max")
+#: Options of every kind, which PyTorch's groups lack.
+_COMMON_KEYS = ("ema_decay", "param_min", "param_max")
+#: All that PyTorch's groups lack.
+OPTIONAL_KEYS = ("eps_root", *_COMMON_KEYS)
 #: Those that schedules change and no format depends on.
-_WITHOUT_FORMAT = ("lr", "weight_decay", "ema_decay", "param_min", "param_max")
-OPTION_KEYS = {kind._KIND: (*OPTIONAL_KEYS[1:], *(key for key in kind._KEYS if key not in hyper.FLAGS))
+_WITHOUT_FORMAT = ("lr", "weight_decay", *_COMMON_KEYS)
+#: Group keys that are options of the library, by kind. Those that are flags, and whether there is momentum, are in the
+#: key of a plan.
+OPTION_KEYS = {kind._KIND: (*_COMMON_KEYS, *(key for key in kind._KEYS if key not in hyper.FLAGS))
                for kind in (getattr(optimizers, name) for name in optimizers.__all__)}
 
 
