@@ -118,6 +118,18 @@ def laid_out(value, indent=""):
     return opening + "\n" + ",\n".join(lines) + "\n" + indent + closing
 
 
+def resumed(new, path):
+    """The results that a stopped benchmark left in `path`, to go on with; `new` if there are none."""
+    if path is None or not path.exists():
+        return new
+    results = json.loads(path.read_text())
+    for key in ("steps", "bytes", "parameters"):
+        was, now = results["context"][key], new["context"][key]
+        if was != now:
+            raise SystemExit(f"{path} has runs of {was} {key}, not {now}")
+    return results
+
+
 def lines_of(packed):
     return ",\n".join(f"{json.dumps(line)}: {json.dumps(columns)}" for line, columns in packed.items())
 

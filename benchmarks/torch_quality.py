@@ -145,12 +145,7 @@ def main():
     context = {"processor": table.processor(), "torch": torch.__version__, "steps": arguments.steps,
                "parameters": sum(p.numel() for p in Model().parameters()), "bytes": len(text()),
                "date": time.strftime("%Y-%m-%d")}
-    results = {"context": context, "loss": {}, "freeze": {}}
-    if arguments.output and arguments.output.exists():
-        results = json.loads(arguments.output.read_text())
-        for key in ("steps", "bytes", "parameters"):
-            if results["context"][key] != context[key]:
-                parser.error(f"{arguments.output} has runs of {results['context'][key]} {key}, not {context[key]}")
+    results = records.resumed({"context": context, "loss": {}, "freeze": {}}, arguments.output)
 
     def keep():
         if arguments.output:

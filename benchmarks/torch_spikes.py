@@ -216,12 +216,7 @@ def main():
     context = {"processor": table.processor(), "torch": torch.__version__, "steps": arguments.steps,
                "parameters": sum(p.numel() for p in Model(WIDTH).parameters()), "bytes": len(torch_quality.text()),
                "date": time.strftime("%Y-%m-%d")}
-    results = {"context": context, "runs": {}}
-    if arguments.output and arguments.output.exists():
-        results = json.loads(arguments.output.read_text())
-        for key in ("steps", "bytes", "parameters"):
-            if results["context"][key] != context[key]:
-                parser.error(f"{arguments.output} has runs of {results['context'][key]} {key}, not {context[key]}")
+    results = records.resumed({"context": context, "runs": {}}, arguments.output)
     for seed in map(str, range(1, arguments.seeds + 1)):
         for arm in arguments.arm or ARMS:
             runs = results["runs"].setdefault(arm, {})
