@@ -39,6 +39,12 @@ gsc_status gsc_tensor_list_set_present(gsc_tensor_list *list, const uint8_t *pre
   return guard(__func__, [&] { InCall<TensorList>(list, "list")->set_present(present, data, count, stream); });
 }
 
+gsc_status gsc_tensor_list_set_device_factor(gsc_tensor_list *list, const float *device_factor) {
+  return guard(__func__, [&] {
+    InCall<TensorList>(list, "list")->set_device_factor(aligned(device_factor, "device_factor"));
+  });
+}
+
 gsc_status gsc_tensor_list_get_name(const gsc_tensor_list *list, int64_t index, const char **out_name) {
   return guard(__func__, [&] {
     require(out_name, "out_name");

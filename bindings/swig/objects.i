@@ -114,6 +114,9 @@
   gsc_status set_pointers_(const gsc_tensor_array *tensors, gsc_stream stream) {
     return gsc_rebind($self, tensors, stream);
   }
+  gsc_status set_device_factor_(void *device_factor) {
+    return gsc_tensor_list_set_device_factor($self, (const float *)device_factor);
+  }
   /* `present` may be null: all are. */
   gsc_status set_present_(const gsc_numbers *present, gsc_stream stream) {
     return gsc_mark_present($self, present, stream);

@@ -404,6 +404,8 @@ void CudaBackend::record(const RecordJob &job, gsc_stream stream) {
       return update(job, to_stream(stream));
     case RecordJob::Kind::kReport:
       return report(job, to_stream(stream));
+    case RecordJob::Kind::kMultiply:
+      return check_launch(launch_record(job, to_stream(stream)), "reading the device factor");
     case RecordJob::Kind::kConclude:
       return check_launch(launch_record(job, to_stream(stream)), "concluding the check");
     case RecordJob::Kind::kClip:

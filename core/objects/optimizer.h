@@ -171,6 +171,8 @@ class Optimizer final : public Object {
   void write_group(int32_t group, const gsc_optimizer_options &options, const float *lr, gsc_stream stream);
   /// Refuses an inverse scale in memory that the host can read, unless the step is skipped.
   void require_inverse_scale(const StepScalars &scalars) const;
+  /// The scalars of a step without a scaler, with the device factor of the gradients.
+  StepScalars with_device_factor(const StepScalars &scalars, CallStream &call);
   /// No scaler is in the middle of what only its own step would finish.
   void require_no_scaler_at_work(const StepScalars &scalars) const;
   /// Device arrays for `groups` groups, filled from options_ and device_lrs_.

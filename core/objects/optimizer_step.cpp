@@ -106,8 +106,28 @@ void Optimizer::step_alone(const StepScalars &scalars, gsc_stream stream) {
   require_inverse_scale(scalars);
   prepare_step();
   CallStream call(*context_, stream);
-  step(scalars, call, By::kCaller);
+  step(with_device_factor(scalars, call), call, By::kCaller);
   call.mark();
+}
+
+StepScalars Optimizer::with_device_factor(const StepScalars &scalars, CallStream &call) {
+  TensorList &grads = *lists_.grads;
+  const Iteration &it = grads.iteration;
+  if (grads.device_factor() == nullptr || (grads.owner() != 0 && it.is_unscaled())) return scalars;
+  if (it.stage() == Stage::kChecked) {
+    fail(GSC_ERROR_BAD_STATE, "optimizer",
+         "has gradients with a device factor that a scaler has checked; step with the scaler, or discard them");
+  }
+  grads.require_device_factor("optimizer");
+  use(call);
+  call.backend.record({.kind = RecordJob::Kind::kMultiply,
+                       .list = grads.record(),
+                       .inv_scale = scalars.inv_scale,
+                       .factor = grads.device_factor()},
+                      call.stream());
+  StepScalars result = scalars;
+  result.inv_scale = &grads.record()->multiplier;
+  return result;
 }
 
 DeviceMemory Optimizer::make_coefficients(std::size_t groups) const {
@@ -155,7 +175,7 @@ void Optimizer::step(const StepScalars &scalars, CallStream &call, By by) {
 void Optimizer::run(const StepScalars &scalars, const StepPart &part, CallStream &call, By by) {
   ApplyJob job = make_job();
   static_cast<StepScalars &>(job.step) = scalars;
-  job.step.checked_scale = by == By::kScaler;
+  job.step.checked_scale = by == By::kScaler && scalars.found_inf != nullptr;
   job.part = part;
   used_state_ = true;
   use(call);

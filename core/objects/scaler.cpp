@@ -173,7 +173,7 @@ StepScalars Scaler::step_scalars(const TensorList &grads) const {
   const ListRecord *list = grads.record();
   StepScalars step;
   step.found_inf = &list->found_inf;
-  if (!it.is_unscaled()) step.inv_scale = &record_on(grads)->state.inv_scale;
+  if (!it.is_unscaled()) step.inv_scale = multiplier_of(grads);
   if (it.is_norm_pending()) step.clip = &list->clip;
   if (it.is_value_pending()) step.clip_value = it.rule().value;
   return step;
@@ -229,9 +229,13 @@ void Scaler::step_and_update(Optimizer &optimizer, gsc_stream stream) {
   finish_update(call);
 }
 
-StepScalars Scaler::disabled_scalars(const TensorList &grads) {
+StepScalars Scaler::disabled_scalars(TensorList &grads, CallStream &call) {
   const Iteration &it = grads.iteration;
   StepScalars scalars;
+  if (grads.device_factor() != nullptr && !it.is_unscaled()) {
+    if (!it.is_norm_pending()) multiply_by_factor(grads, call);  // else its check did
+    scalars.inv_scale = multiplier_of(grads);
+  }
   if (it.is_norm_pending()) scalars.clip = &grads.record()->clip;
   if (it.is_value_pending()) scalars.clip_value = it.rule().value;
   return scalars;
@@ -241,7 +245,7 @@ StepScalars Scaler::disabled_scalars(const TensorList &grads) {
 void Scaler::step_disabled(Optimizer &optimizer, CallStream &call) {
   TensorList &grads = optimizer.grads();
   if (grads.iteration.is_norm_pending()) complete(grads, call);
-  optimizer.step(disabled_scalars(grads), call);
+  optimizer.step(disabled_scalars(grads, call), call);
   leave(grads, call);
   discard(grads);
 }
@@ -253,7 +257,7 @@ bool Scaler::should_step_sync(TensorList &grads, gsc_stream stream) {
   if (it.stage() == Stage::kStepped) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has already been stepped since the last update");
   }
-  if (it.is_value_pending() && enabled()) {
+  if (it.is_value_pending() && (enabled() || (grads.device_factor() != nullptr && !it.is_unscaled()))) {
     fail(GSC_ERROR_BAD_STATE, "grads",
          "has a clip_grad_value that is pending until step; call unscale before clip_grad_value");
   }

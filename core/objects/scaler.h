@@ -71,6 +71,10 @@ class Scaler final : public Object {
   ScalerRecord *judge_of(const TensorList &grads) const;
   /// A check of no chunks.
   CheckJob check_job(TensorList &grads) const;
+  /// Before the first job of a check, or a step without one: what a list with a device factor is multiplied by.
+  void multiply_by_factor(TensorList &grads, CallStream &call);
+  /// Device scalar that gradients which are still scaled are multiplied by.
+  const float *multiplier_of(const TensorList &grads) const;
   /// Checks tensors [first, last) of a list, and concludes the check if they were the last.
   void run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, CallStream &call);
   /// Concludes a check of all tensors: joins ranks if there is a reducer, and sets the stage.
@@ -100,7 +104,7 @@ class Scaler final : public Object {
   /// The step whose checks begin_step has made.
   void step_begun(Optimizer &optimizer, CallStream &call);
   StepScalars step_scalars(const TensorList &grads) const;
-  static StepScalars disabled_scalars(const TensorList &grads);
+  StepScalars disabled_scalars(TensorList &grads, CallStream &call);
   void step_disabled(Optimizer &optimizer, CallStream &call);
   void require_checked(const TensorList *grads) const;
   /// A record with these options, no state and an empty history.

@@ -56,11 +56,27 @@ ScalerRecord *Scaler::judge_of(const TensorList &grads) const {
   return judges ? record_on(grads) : nullptr;
 }
 
+void Scaler::multiply_by_factor(TensorList &grads, CallStream &call) {
+  if (grads.device_factor() == nullptr || grads.iteration.is_unscaled()) return;
+  grads.require_device_factor("grads");
+  grads.other_context.read.precede(call);
+  call.backend.record({.kind = RecordJob::Kind::kMultiply,
+                       .list = grads.record(),
+                       .inv_scale = &record_on(grads)->state.inv_scale,
+                       .factor = grads.device_factor()},
+                      call.stream());
+}
+
+const float *Scaler::multiplier_of(const TensorList &grads) const {
+  const bool has_factor = grads.device_factor() != nullptr && !grads.iteration.is_unscaled();
+  return has_factor ? &grads.record()->multiplier : &record_on(grads)->state.inv_scale;
+}
+
 CheckJob Scaler::check_job(TensorList &grads) const {
   CheckJob job{};
   job.plan = &grads.plan();
   job.record = grads.record();
-  job.inv_scale = &record_on(grads)->state.inv_scale;
+  job.inv_scale = multiplier_of(grads);
   job.conclude = reducer_.all_reduce == nullptr;
   job.rule = grads.iteration.rule();
   job.scaler = judge_of(grads);
@@ -77,6 +93,7 @@ void Scaler::run_check(TensorList &grads, int64_t first, int64_t last, bool unsc
   job.unscale = unscale;
   job.begin = it.tensors_checked() == 0;
   job.finish = it.tensors_checked() + (last - first) == plan.size();
+  if (job.begin) multiply_by_factor(grads, call);
   grads.other_context.read.precede(call);
   call.backend.check(job, call.stream());
   it.ranges_were_checked(first, last, fp64_limit, !job.finish);
@@ -172,6 +189,12 @@ void Scaler::unscale(TensorList &grads, gsc_stream stream) {
   enter(grads, call);
   Iteration &it = grads.iteration;
   if (!enabled()) {
+    if (grads.device_factor() != nullptr && !it.is_unscaled()) {
+      grads.require_device_factor("grads");
+      Plan &plan = grads.plan();
+      call.backend.elementwise({Elementwise::kScale, &plan, &plan, 0.0, 0.0, grads.device_factor()}, call.stream());
+      leave(grads, call);
+    }
     it.was_unscaled();
     return;
   }

@@ -158,6 +158,7 @@ void Scaler::begin_slices(Optimizer &optimizer, CallStream &call) {
   TensorList &grads = optimizer.grads();
   Iteration &it = grads.iteration;
   const bool checks = it.stage() == Stage::kReady && (enabled() || it.is_norm_pending());
+  if (checks && it.tensors_checked() == 0) multiply_by_factor(grads, call);
   if (checks && call.is_done_on_return() && it.tensors_checked() == 0) {
     CheckJob job = check_job(grads);
     job.begin = true;
@@ -257,7 +258,7 @@ void Scaler::decide(Optimizer &optimizer, CallStream &call) {
   StepSlices &s = optimizer.slices;
   TensorList &grads = optimizer.grads();
   if (enabled() || grads.iteration.is_norm_pending()) complete(grads, call);
-  s.scalars = enabled() ? step_scalars(grads) : disabled_scalars(grads);
+  s.scalars = enabled() ? step_scalars(grads) : disabled_scalars(grads, call);
   const float *found_inf = s.scalars.found_inf;
   s.is_skipped = call.is_done_on_return() && found_inf != nullptr && *found_inf != 0.0F;
 }

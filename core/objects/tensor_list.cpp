@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/decimal.h"
 #include "core/base/error.h"
 #include "core/device/validate.h"
 #include "core/objects/optimizer.h"
@@ -85,6 +86,17 @@ void TensorList::require_no_owner() {
   if (owner() != 0) {
     fail(GSC_ERROR_BAD_STATE, "list", "has been used by a scaler since its last update; call update or discard first");
   }
+}
+
+void TensorList::set_device_factor(const float *factor) {
+  require_no_owner();
+  require_no_slices("list");
+  device_factor_ = factor;
+}
+
+void TensorList::require_device_factor(const Argument &what) const {
+  if (device_factor_ == nullptr || !context_->backend().host_visible() || is_multiplier(*device_factor_)) return;
+  refuse(what, "has gradients with a device factor of %s; it must be finite and >= 0", Decimal(*device_factor_).c_str());
 }
 
 void TensorList::set_pointers(void *const *data, int64_t count, gsc_stream stream) {

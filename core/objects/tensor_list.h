@@ -60,6 +60,11 @@ class TensorList final : public Object {
   void set_pointers(void *const *data, int64_t count, gsc_stream stream);
   /// `present` has a byte per tensor, NULL: all; `data` may be NULL.
   void set_present(const uint8_t *present, void *const *data, int64_t count, gsc_stream stream);
+  /// A device scalar that steps multiply gradients by; NULL: none.
+  const float *device_factor() const { return device_factor_; }
+  void set_device_factor(const float *factor);
+  /// On a device that the host reads. `what` is the list, or an optimizer that has it.
+  void require_device_factor(const Argument &what) const;
   const char *name(int64_t index) const;
   const Names &names() const { return names_; }
   gsc_tensor at(int64_t index) const;
@@ -116,6 +121,7 @@ class TensorList final : public Object {
   bool holds_state_ = false;  ///< some dtype is one that only optimizer state may have
   Names names_;               ///< empty if no tensor has a name
   DeviceMemory record_;
+  const float *device_factor_ = nullptr;
   ListUse *uses_ = nullptr;
   // For move(); kept, so that moving the list again allocates nothing.
   Vec<gsc_tensor> moved_;

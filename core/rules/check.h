@@ -68,12 +68,15 @@ struct CheckTotals {
 
 /// Writes the totals of the gradients, multiplied by the inverse scale, to the list's record.
 GSC_HD void finish_check(ListRecord &r, const CheckTotals &totals, float inv_scale) {
+  const bool all_finite = totals.inf_count + totals.nan_count == 0;
   // An inverse of inf makes every element inf or NaN. Without any the list has no elements, or all its tensors are
   // absent, and there is no product: 0 times inf would be NaN.
-  const bool is_empty = totals.inf_count + totals.nan_count == 0 && !policy::is_finite(inv_scale);
+  const bool is_empty = all_finite && !policy::is_finite(inv_scale);
   const double inv = is_empty ? 1.0 : static_cast<double>(inv_scale);
   r.reduce[0] = static_cast<double>(totals.inf_count + totals.nan_count);
   r.reduce[1] = totals.sum_sq * inv * inv;
+  // A device factor may be 0: also if squares have overflowed, no finite gradient is left, and the others stay.
+  if (inv == 0.0) r.reduce[1] = all_finite ? 0.0 : totals.sum_sq;
   r.grad_amax = totals.amax * inv;
   r.inf_count = totals.inf_count;
   r.nan_count = totals.nan_count;

@@ -9,6 +9,7 @@ namespace gsc {
 
 struct RecordJob {
   enum class Kind : int32_t {
+    kMultiply,     ///< the multiplier of `list` from `inv_scale`, NULL for 1, and `factor`
     kConclude,     ///< a check whose totals are in `list`, by `rule` and the rules of `scaler`, which may be NULL
     kClip,         ///< the clip factor of `list`, whose check has been concluded, by `rule`
     kUpdate,       ///< of `scaler`, after an iteration over `lists`
@@ -32,11 +33,15 @@ struct RecordJob {
   float *scale_word = nullptr;
   int32_t *tracker_word = nullptr;
   const float *found_inf = nullptr;
+  const float *inv_scale = nullptr;
+  const float *factor = nullptr;
 };
 
 /// Runs the job on the records' device. `summary` is that of the lists of a kUpdate.
 GSC_HD void run_record_job(const RecordJob &job, const UpdateSummary &summary) {
   switch (job.kind) {
+    case RecordJob::Kind::kMultiply:
+      return set_multiplier(*job.list, job.inv_scale != nullptr ? *job.inv_scale : 1.0F, *job.factor);
     case RecordJob::Kind::kConclude:
       return conclude_check(*job.list, job.rule, job.scaler);
     case RecordJob::Kind::kClip:

@@ -38,7 +38,7 @@ struct ListRecord {
   NormAverage after;    ///< the average from the next update on
   double norm_average;  ///< its geometric mean, 0 if no norm is in it
   int32_t spike;        ///< steps skipped for their norm in a row, this one included; 0 if this one is not
-  int32_t reserved;
+  float multiplier;     ///< of the gradients, if the list has a device factor
   // Counted while chunks are checked, in any order:
   int64_t seen_inf;
   int64_t seen_nan;
@@ -137,6 +137,14 @@ GSC_HD void judge_norm(ListRecord &r, const ScalerRecord &scaler) {
   r.norm_average = r.after.count > 0 ? binary_power(r.after.mean) : 0.0;
 }
 
+/// Whether a number from device memory is valid as a learning rate, an inverse scale or a factor of gradients.
+GSC_HD bool is_multiplier(float x) { return x >= 0.0F && x <= policy::kFloatMax; }
+
+/// What gradients with a device factor are multiplied by. An invalid factor makes them inf or NaN, which skips the step.
+GSC_HD void set_multiplier(ListRecord &r, float inv_scale, float factor) {
+  r.multiplier = is_multiplier(factor) ? inv_scale * factor : __builtin_inff();
+}
+
 /// The factor that the rule asks for. 1e-6 is from PyTorch's clip_grad_norm_.
 GSC_HD void set_clip(ListRecord &r, const ClipRule &rule) {
   r.clip = 1.0F;
@@ -195,8 +203,5 @@ struct GroupRecord {
 GSC_HD double learning_rate(const GroupRecord &group) {
   return group.device_lr != nullptr ? static_cast<double>(*group.device_lr) : group.hyper.lr;
 }
-
-/// Whether a number from device memory is valid as a learning rate or an inverse scale.
-GSC_HD bool is_multiplier(float x) { return x >= 0.0F && x <= policy::kFloatMax; }
 
 }  // namespace gsc

@@ -139,6 +139,7 @@ struct gsc_api {
   gsc_status (*scaler_step_slice)(gsc_scaler *scaler, gsc_optimizer *optimizer, int64_t max_bytes, int64_t *out_left,
                                   gsc_stream stream);
   gsc_status (*context_get_memory)(const gsc_context *context, int64_t *out_host_bytes, int64_t *out_device_bytes);
+  gsc_status (*tensor_list_set_device_factor)(gsc_tensor_list *list, const float *device_factor);
 };
 
 /** 1 if the table `api` of a loaded library has `field`, which a release after the first may have appended; else 0. */

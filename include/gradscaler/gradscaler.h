@@ -338,6 +338,22 @@ GSC_API gsc_status gsc_tensor_list_get_name(const gsc_tensor_list *list, int64_t
 GSC_API gsc_status gsc_tensor_list_set_pointers(gsc_tensor_list *list, void *const *data, int64_t count,
                                                 gsc_stream stream);
 /**
+ * Multiplies the gradients of the list by a device scalar, besides unscaling: 1 over the number of tokens or micro-batches
+ * of an iteration, which only the device may know. A scaler's check, clipping, unscale and step, and steps without a
+ * scaler, see gradients times inverse scale times *device_factor, without a pass of their own: the two factors are
+ * multiplied first, in fp32. The scalar is read on the stream where a check of the list begins (gsc_scaler_unscale is a
+ * new one), or at the step if nothing checks; a captured graph reads it at each launch. It must outlive the list. NULL,
+ * the default: no factor.
+ *
+ * A negative, inf or NaN *device_factor fails that call with INVALID_ARGUMENT on the CPU. On other devices all gradients
+ * count as inf or NaN, so that the step is skipped; without a scaler's check it is skipped as for an invalid inverse scale.
+ *
+ * Errors: BAD_STATE if a scaler has used the list since its last update, or while a step uses it.
+ *
+ * @device{device_factor} @nullable{device_factor}
+ */
+GSC_API gsc_status gsc_tensor_list_set_device_factor(gsc_tensor_list *list, const float *device_factor);
+/**
  * Sets which tensors of a list of gradients take part in the iterations from now on: experts without tokens, skipped
  * layers and frozen parts have no gradient. `present` has `count` bytes, one per tensor, 0 for an absent one; NULL: all
  * are present. `data` NULL keeps the addresses. Otherwise it has `count` new ones, as for gsc_tensor_list_set_pointers;
@@ -982,10 +998,12 @@ GSC_API gsc_status gsc_scaler_clip_grad_value(gsc_scaler *scaler, gsc_tensor_lis
 /**
  * Replaces gsc_scaler_step for your own optimizer. Checks the list unless it has been checked, and writes 1 to
  * *out_apply if you should apply the step, 0 if you must skip it. Applies a pending clip_grad_norm to the gradients. If
- * you have not called gsc_scaler_unscale, your optimizer divides by the scale. Any stage -> STEPPED.
+ * you have not called gsc_scaler_unscale, your optimizer divides by the scale, and multiplies by a device factor of the
+ * list. Any stage -> STEPPED.
  * Disabled scaler: always 1.
  *
- * Errors: as gsc_scaler_step; BAD_STATE if a clip_grad_value is pending: unscale before you call that.
+ * Errors: as gsc_scaler_step; BAD_STATE if a clip_grad_value is pending: unscale before you call that, also with a
+ * disabled scaler if the list has a device factor.
  *
  * @bool{out_apply}
  */

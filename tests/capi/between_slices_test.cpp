@@ -240,6 +240,7 @@ const ListRow kListRows[] = {
     ROW(gsc_tensor_list_get_name, false, gsc_tensor_list_get_name(x, 0, &name)),
     ROW(gsc_tensor_list_set_pointers, true, set_pointers(x, addresses(x))),
     ROW(gsc_tensor_list_set_present, true, gsc_tensor_list_set_present(x, nullptr, nullptr, kTensors, nullptr)),
+    ROW(gsc_tensor_list_set_device_factor, true, gsc_tensor_list_set_device_factor(x, nullptr)),
     ROW(gsc_tensor_list_diagnose_sync, true,
         gsc_tensor_list_diagnose_sync(x, std::vector<gsc_tensor_diagnosis>(kTensors).data(), nullptr, kTensors,
                                       nullptr)),

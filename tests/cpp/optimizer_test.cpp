@@ -96,6 +96,17 @@ TEST_F(OptimizerTest, LearningRateFromAWord) {
   EXPECT_EQ(b_, (Floats{1.25f}));
 }
 
+TEST_F(OptimizerTest, MultipliesGradientsByAWord) {
+  const float factor = 0.5f;
+  const std::vector<float> before = b_;
+  sgd_.get_grads().set_device_factor(&factor);
+  sgd_.step();
+  const float moved = before[0] - b_[0];
+  sgd_.get_grads().set_device_factor(nullptr);
+  sgd_.step();
+  EXPECT_EQ(before[0] - b_[0], 3 * moved);
+}
+
 TEST_F(OptimizerTest, WritesTheModelCopy) {
   std::vector<uint16_t> half_a(2), half_b(1);
   const TensorList model(context_, {tensor(half_a, DType::fp16), tensor(half_b, DType::bf16)});

@@ -263,6 +263,11 @@ namespace Gradscaler.Tests
         optimizer.SetDeviceLr(0, DeviceScalar.Of(new[] { 5f }));
         optimizer.Step();
         Assert.That(p, Is.EqualTo(new[] { -6f, -12f }));
+        grads.SetDeviceFactor(DeviceScalar.Of(new[] { 0.5f }));
+        optimizer.Step();
+        Assert.That(p, Is.EqualTo(new[] { -8.5f, -13f }));
+        grads.SetDeviceFactor(null);
+        World.Invalid(() => grads.SetDeviceFactor(DeviceScalar.Of(new[] { 1 })));
         optimizer.ZeroGrads();
         Assert.That(g[1], Is.EqualTo(0f));
         optimizer.SetSteps(40, 2);
@@ -270,7 +275,7 @@ namespace Gradscaler.Tests
         Assert.That(optimizer.GetStepsSkipped(), Is.EqualTo(2));
         grads.SetPresent(new[] { false, true });
         optimizer.Step();
-        Assert.That(p[0], Is.EqualTo(-6f));
+        Assert.That(p[0], Is.EqualTo(-8.5f));
         Assert.That(optimizer.GetTensorSteps(), Is.EqualTo(new[] { 40L, 41L }));
         World.Invalid(() => grads.SetPresent(new[] { true }));
         optimizer.SetTensorSteps(new[] { 5L, 3L });

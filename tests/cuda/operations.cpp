@@ -211,6 +211,8 @@ const Operation kOperations[] = {
     {NAMED(optimizer_step_scaled, w.optimizer, w.word.device(), nullptr, nullptr)},
     {NAMED(optimizer_set_lr, w.optimizer, 0, 0.25, nullptr)},
     {NAMED(optimizer_set_device_lr, w.optimizer, 0, w.word.device(), nullptr)},
+    {"step_with_device_factor", step_and_update,
+     CALL(gsc_tensor_list_set_device_factor(w.grads, w.word.device()))},
     {NAMED(optimizer_set_options, w.optimizer, 0, &w.adamw, nullptr)},
     {NAMED(optimizer_set_evaluating, made_one(w), 1, nullptr),
      CALL(make_one_from_x_to_y(w, GSC_SGD_SCHEDULE_FREE)), false,

@@ -243,6 +243,34 @@ TEST(DeviceStep, SpikesAsOnTheCpu) {
   }
 }
 
+/// Whole steps, slices and steps without a scaler. A factor that is invalid on the device skips the step.
+TEST(DeviceStep, FactorsAsOnTheCpu) {
+  for (const int64_t slice_bytes : {int64_t{0}, int64_t{100000}}) {
+    Pair pair({"adamw", GSC_ADAMW, 0, 0.0, GSC_FP32, GSC_FP16, GSC_FP16});
+    TwinWord<float> factor(1.0F / 3.0F);
+    ASSERT_GSC_OK(gsc_tensor_list_set_device_factor(pair.host->grads, &factor.host));
+    ASSERT_GSC_OK(gsc_tensor_list_set_device_factor(pair.device->grads, factor.device()));
+    for (int i = 0; i < 4; ++i) {
+      factor.set(1.0F / static_cast<float>(i + 3));
+      pair.fill_grads();
+      ASSERT_NO_FATAL_FAILURE(pair.step_and_compare(slice_bytes)) << i;
+    }
+    for (const Side *side : {pair.host.get(), pair.device.get()}) {
+      ASSERT_GSC_OK(gsc_optimizer_step(side->optimizer, nullptr));
+    }
+    ASSERT_TRUE(same(pair.params));
+    const int64_t applied = applied_steps(pair.device->optimizer);
+    for (const float bad : {-1.0F, static_cast<float>(kInf), static_cast<float>(kNan)}) {
+      factor.set(bad);
+      ASSERT_GSC_OK(gsc_scaler_step_and_update(pair.device->scaler, pair.device->optimizer, nullptr));
+      EXPECT_GT(report_of(pair.device->scaler).nonfinite_count, 0) << bad;
+      ASSERT_GSC_OK(gsc_optimizer_step(pair.device->optimizer, nullptr));
+    }
+    EXPECT_EQ(applied_steps(pair.device->optimizer), applied);
+    ASSERT_TRUE(same(pair.params));
+  }
+}
+
 /// Tensors of one list with different formats, and a parameter in fp64 between them.
 TEST(DeviceFormats, ListsOfTheCallersMayMixThem) {
   SKIP_WITHOUT_DEVICE();

@@ -180,7 +180,7 @@ def exp2(x):
     y, p = (x - k) * math.log(2), 1.0
     for i in range(24, 0, -1):
         p = 1.0 + y / i * p
-    return math.ldexp(p, k)
+    return math.ldexp(p, k) if x < 1024 else math.inf
 
 
 class Norms:
@@ -247,7 +247,7 @@ class Check:
             tested = widen(self.written[-1], dtype) if unscale else product
             if dtype == FP64 and fp32_limit:
                 tested = product.astype(np.float32)
-            nan = np.isnan(tested)
+            nan = np.isnan(tested) & ~np.isinf(x)  # an inf stays one, also times a device factor of 0
             bad = nan | np.isinf(tested) | ~np.isfinite(x)
             self.nan_count += int(nan.sum())
             self.inf_count += int((bad & ~nan).sum())
@@ -259,7 +259,10 @@ class Check:
         every = np.concatenate([np.zeros(1), *magnitudes])
         self.grad_amax = float(every.max() * np.float64(inv))
         total = math.nan if self.nan_count else math.inf if self.inf_count else sum_of_squares(every)
-        self.grad_norm = math.sqrt(total * float(inv) * float(inv))
+        if inv == 0:  # where inf times 0 would be NaN
+            self.grad_norm = total if self.nonfinite_count else 0.0
+        else:
+            self.grad_norm = math.sqrt(total * float(inv) * float(inv))
 
     #: The norm's limit, the average after it and the row of those that are far off.
     spike, norm_limit, norm_average, row = False, math.inf, 0.0, 0

@@ -39,7 +39,7 @@ class Program(World):
     def call(self):
         choices = dict(backward=10, scale=2, check=3, check_range=3, unscale=4, clip_grad_norm=3, clip_grad_value=3,
                        step=12, step_and_update=4, should_step=2, update=14, discard=1, set_scale=1, set_options=1,
-                       move_state=1, hyper=2, add_group=1, device_lr=1, present=3, zero_grads=1, own_step=2,
+                       move_state=1, hyper=2, add_group=1, device_lr=1, device_factor=3, present=3, zero_grads=1, own_step=2,
                        step_scaled=2, checkpoint=1, steps=1, offsets=1, report=3, diagnose=1, history=2, rival_check=1)
         name = self.random.choice(list(choices), p=np.array(list(choices.values())) / sum(choices.values()))
         o = self.pick(self.optimizers)
@@ -101,6 +101,8 @@ class Program(World):
             return
         grads.used = True
         grads.covered[first:first + count] = [True] * count
+        if count:
+            grads.multiply(self.policy.inv_scale)
         if all(grads.covered):
             self.do_check(grads, False)
             grads.stage = CHECKED
@@ -111,10 +113,14 @@ class Program(World):
         if not self.expect(OK if not self.enabled or grads.stage in (READY, CHECKED) else BAD_STATE,
                            "scaler_unscale", self.scaler, grads.handle, None):
             return
-        grads.used = grads.unscaled = True
+        grads.used = True
         if not self.enabled:
+            grads.rewrite(np.float32(1), math.inf, grads.times_factor(np.float32(1)))
+            grads.unscaled = True
             return
+        grads.multiplier = None  # this check is a new one
         self.do_check(grads, True)
+        grads.unscaled = True
         for m, w in zip(grads.model, grads.check.written, strict=True):
             if w is not None:
                 m[:] = w
@@ -155,9 +161,9 @@ class Program(World):
 
     def stepped(self, o, updates=False):
         grads = o.grads
-        inv = np.float32(1) if grads.unscaled or not self.enabled else self.policy.inv_scale
         if grads.stage == READY and (self.enabled or grads.max_norm is not None and not grads.norm_applied):
             self.do_check(grads, False)
+        inv = grads.multiply(self.policy.inv_scale)
         checked = grads.check is not None and (self.enabled or grads.max_norm is not None)
         skips = self.enabled and grads.check.skips
         grads.used, grads.stage, grads.left_scaled = True, STEPPED, not grads.unscaled
@@ -205,7 +211,9 @@ class Program(World):
     def call_should_step(self, o):
         grads, apply = o.grads, ctypes.c_int32()
         pending = grads.value != math.inf and not grads.value_applied
-        if not self.expect(BAD_STATE if self.enabled and (grads.stage == STEPPED or pending) else OK,
+        unmultiplied = grads.factor is not None and not grads.unscaled
+        if not self.expect(BAD_STATE if self.enabled and grads.stage == STEPPED or
+                           pending and (self.enabled or unmultiplied) else OK,
                            "scaler_should_step_sync", self.scaler, grads.handle, byref(apply), None):
             return
         if self.enabled and grads.stage == READY:
@@ -353,6 +361,21 @@ class Program(World):
             grads.present = [bool(everything or p or n == 0) for p, n in zip(present, grads.counts, strict=True)]
             self.note(grads.present)
 
+    def call_device_factor(self, o):
+        grads = o.grads
+        factor = self.pick([None, np.array([self.pick([0.0, 0.5, 1 / 3, 1.0, 1e-3, 5.0])], np.float32)])
+        if not self.expect(BAD_STATE if grads.used else OK, "tensor_list_set_device_factor", grads.handle,
+                           factor.ctypes.data if factor is not None else None):
+            return
+        grads.factor = factor
+        if factor is None:
+            return
+        self.note(factor[0])
+        good = factor[0]
+        factor[0] = self.pick([-1.0, math.inf, math.nan])
+        self.expect(INVALID, "optimizer_step", o.handle, None)
+        factor[0] = good
+
     def call_zero_grads(self, o):
         if o.grads.in_part():
             return
@@ -369,7 +392,7 @@ class Program(World):
         if grads.stage == STEPPED or grads.in_part() or pending and grads.stage != READY:
             return
         if self.expect(BAD_STATE if grads.stage == CHECKED or pending else OK, "optimizer_step", o.handle, None):
-            self.step_model(o, False, np.float32(1), np.float32(1), math.inf)
+            self.step_model(o, False, grads.times_factor(np.float32(1)), np.float32(1), math.inf)
 
     def call_step_scaled(self, o):
         grads = o.grads
@@ -382,7 +405,7 @@ class Program(World):
         bad = pass_inv and not skip and not (inv[0] >= 0 and np.isfinite(inv[0]))
         if self.expect(INVALID if bad else OK, "optimizer_step_scaled", o.handle, inv.ctypes.data if pass_inv else None,
                        found.ctypes.data if pass_found else None, None):
-            self.step_model(o, skip, inv[0] if pass_inv else np.float32(1), np.float32(1), math.inf)
+            self.step_model(o, skip, grads.times_factor(inv[0] if pass_inv else np.float32(1)), np.float32(1), math.inf)
 
     def call_checkpoint(self, o):
         if o.saved is not None and self.chance(0.5):

@@ -76,6 +76,7 @@ class List:
         lib.must(lib.tensor_list_create(context, tensors, len(counts), None, byref(self.handle)))
         self.model = [a.copy() for a in self.arrays]
         self.present = [True] * len(counts)
+        self.factor = None  # the device factor's memory
         self.check = None
         # By which the next norm is judged, and with the norm that was judged last, at so many updates.
         self.norms = self.next_norms = oracle.Norms()
@@ -89,6 +90,19 @@ class List:
         self.max_norm, self.by_amax, self.value = None, False, math.inf
         self.norm_applied = self.value_applied = self.unscaled = self.left_scaled = False
         self.used = False
+        self.multiplier = None
+
+    def times_factor(self, inv_scale):
+        """What the gradients are still to be multiplied by."""
+        if self.unscaled:
+            return np.float32(1)
+        return inv_scale if self.factor is None else inv_scale * self.factor[0]
+
+    def multiply(self, inv_scale):
+        """The same in an iteration, whose first check reads the device factor."""
+        if self.multiplier is None or self.unscaled:
+            self.multiplier = self.times_factor(inv_scale)
+        return self.multiplier
 
     def in_part(self):
         return self.stage == READY and any(self.covered)
@@ -107,10 +121,10 @@ class List:
     def put(self, i, numbers, _=None):
         self.model[i][:] = numbers
 
-    def rewrite(self, clip, value):
+    def rewrite(self, clip, value, inv=np.float32(1)):
         for m, here, d in zip(self.model, self.present, self.dtypes, strict=True):
             if here:
-                m[:] = oracle.narrow(oracle.prepare(m, d, 1, clip, value), d)
+                m[:] = oracle.narrow(oracle.prepare(m, d, inv, clip, value), d)
 
 
 class State:
@@ -328,7 +342,8 @@ class World:
 
     def do_check(self, grads, unscale):
         """Check or unscale of a whole list. The norm of the library is taken, once it is near enough."""
-        check = grads.check = oracle.Check(grads.tensors(), self.policy.inv_scale, grads.fp32_limit, unscale)
+        inv = grads.multiply(self.policy.inv_scale)
+        check = grads.check = oracle.Check(grads.tensors(), inv, grads.fp32_limit, unscale)
         grads.used = True
         if not self.enabled or not (self.options.skip_norm or self.options.spike_factor):
             return

@@ -82,4 +82,4 @@ def test_clip_grad_value():
 def test_numbers_beside_arrays_on_cuda_are_refused_with_what_helps():
     with pytest.raises(TypeError, match=r"factor is a number, but the arrays are on cuda:0; pass one float32 in that"
                                         r" memory, such as torch.tensor\(2.0, device='cuda:0'\)"):
-        gs.ops._as_scalar(2, "factor", "cuda:0")
+        gs.arrays.as_number(2, "factor", "cuda:0")

@@ -51,6 +51,33 @@ def test_stages(world):
         scaler.step_slice(optimizer, 0)
 
 
+def test_a_device_factor_multiplies_gradients(world):
+    scaler, optimizer, params, grads = world()
+    word = np.ones(1, np.float32)
+    before = params[0].copy()
+    for factor in (0.5, word[0], np.array(0.25, np.float32), word):
+        optimizer.grads.set_device_factor(factor)
+        word[:] = 0.125  # which a step reads if it is that array
+        grads[0][:] = 3.0 * scaler.get_scale()
+        scaler.unscale_(optimizer)
+        assert grads[0].tolist() == [3.0 * (0.125 if factor is word else float(factor))] * grads[0].size
+        with refused("update or discard", gs.BadStateError):
+            optimizer.grads.set_device_factor(None)
+        scaler.discard()
+    with refused("factor", TypeError):
+        optimizer.grads.set_device_factor(np.ones(1))
+    with refused("factor", TypeError):
+        optimizer.grads.set_device_factor("half")
+    optimizer.grads.set_device_factor(-1.0)
+    with refused("device factor of -1", gs.InvalidArgumentError):
+        scaler.step(optimizer)
+    scaler.discard()
+    assert (params[0] == before).all()
+    optimizer.grads.set_device_factor(None)
+    scaler.step(optimizer)
+    assert optimizer.steps == 1
+
+
 def test_closures_and_foreign_optimizers_are_refused(world):
     scaler, optimizer, _, _ = world()
     with pytest.raises(RuntimeError, match="closure"):

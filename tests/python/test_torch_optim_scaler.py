@@ -165,6 +165,16 @@ def test_a_scale_of_the_users_own_multiplies(make):
     assert p.tolist() == [-0.25] * 4 and optimizer.report().grad_norm == 0.5
 
 
+def test_without_a_scaler_too():
+    p = param(4, grad=4.0)
+    optimizer = gst.SGD([p], lr=1.0, max_grad_norm=1.0)
+    for tokens, step in ((2.0, 0.5), (16.0, 0.25)):  # norms of 4 and 0.5
+        optimizer.grad_scale = torch.tensor(tokens)
+        before = p.tolist()
+        optimizer.step()
+        assert p.tolist() == [pytest.approx(x - step) for x in before]
+
+
 @pytest.mark.parametrize("scaled", [True, False])
 def test_the_default_device_is_not_that_of_the_parameters(scaled):
     params, reference = params_of(dtype=torch.float32), params_of(dtype=torch.float32)

@@ -194,6 +194,26 @@ TEST_F(Commands, LearningRatesLiveOnTheDevice) {
   }
 }
 
+/// So is the factor of the gradients, and one that is invalid skips.
+TEST_F(Commands, FactorsOfGradientsLiveOnTheDevice) {
+  Steps steps(*contexts_);
+  TwinWord<float> factor(0.5F);
+  ASSERT_GSC_OK(gsc_tensor_list_set_device_factor(steps.device->grads, factor.device()));
+  ASSERT_GSC_OK(gsc_tensor_list_set_device_factor(steps.host->grads, &factor.host));
+  const VkCommandBuffer frame = record([&](VkCommandBuffer c) { EXPECT_GSC_OK(steps.device->step(c)); });
+  for (const float next : {0.25F, 1.0F / 3.0F}) {
+    factor.set(next);
+    steps.fill(false);
+    ASSERT_GSC_OK(steps.host->step());
+    device_->submit({frame});
+    ASSERT_NO_FATAL_FAILURE(steps.expect_same());
+  }
+  factor.set(static_cast<float>(kNan));
+  device_->submit({frame});
+  EXPECT_GT(report_of(steps.device->scaler).nonfinite_count, 0);
+  EXPECT_EQ(applied_steps(steps.device->optimizer), 2);
+}
+
 TEST_F(Commands, AReportIsWrittenWhenTheFrameRuns) {
   Steps steps(*contexts_);
   const DeviceBytes memory(sizeof(gsc_report));

@@ -19,6 +19,9 @@ namespace Gradscaler
 
     private int holders;
 
+    /// <summary>The factor of the gradients, kept alive here; null: none.</summary>
+    internal DeviceScalar Factor { get; set; }
+
     internal Owners(Tensor[] tensors)
     {
       this.tensors = new Tensor[tensors.Length];

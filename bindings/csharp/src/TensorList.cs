@@ -74,6 +74,16 @@ namespace Gradscaler
       Owners.Set(tensors);
     }
 
+    /// <summary>Multiplies the gradients of the list by a float in device memory too, such as 1 over the number of
+    /// tokens: a scaler's check, clipping and step, and steps without a scaler, see gradients times inverse scale times
+    /// factor. It is read at the first check of an iteration. Null: no factor. Throws BadStateException if the list was
+    /// checked or unscaled since the last update.</summary>
+    public void SetDeviceFactor(DeviceScalar factor)
+    {
+      Handle.SetDeviceFactor(DeviceScalar.Floats(factor, "factor"));
+      Owners.Factor = factor;
+    }
+
     /// <summary>Sets which tensors of a list of gradients take part from now on. An absent one counts as empty: it is
     /// neither read nor written, and its parameter, state and step count stay as they are.</summary>
     public void SetPresent(bool[] present, IntPtr stream = default)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -70,6 +71,20 @@ def as_scalar(value: object, *, argument: str, dtype: str, writable: bool) -> Te
     if writable and found.readonly:
         raise ValueError(f"{argument} is read-only, but it would be written")
     return found
+
+
+def as_number(value: object, argument: str, device: str) -> Tensor:
+    """One float32 in memory of `device`, or on the CPU a number, which gets memory of its own."""
+    if isinstance(value, (int, float)):
+        if device != "cpu":
+            raise TypeError(f"{argument} is a number, but the arrays are on {device}; pass one float32 in that memory,"
+                            f" such as torch.tensor({float(value)!r}, device={device!r}) or"
+                            f" cupy.asarray({float(value)!r}, 'float32')")
+        word = ctypes.c_float(value)
+        return Tensor(ctypes.addressof(word), 1, "float32", owner=word)
+    tensor = as_scalar(value, argument=argument, dtype="float32", writable=False)
+    common_device([tensor], argument, device)
+    return tensor
 
 
 def leaves_of(arrays: Arrays, argument: str) -> trees.Leaves:

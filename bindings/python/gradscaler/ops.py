@@ -19,6 +19,7 @@ from . import trees
 from ._native import integer, real
 from .arrays import (
     Arrays,
+    as_number,
     as_scalar,
     as_tensors,
     common_device,
@@ -49,7 +50,7 @@ def unscale_check(tensors: Arrays, found_inf: Any, inv_scale: Number) -> None:
     found = _as_tensors(leaves)
     word = as_scalar(found_inf, argument="found_inf", dtype="float32", writable=True)
     device = common_device(found, leaves, word.device)
-    factor = _as_scalar(inv_scale, "inv_scale", device)
+    factor = as_number(inv_scale, "inv_scale", device)
     stream = common_stream(found, leaves.label)
     with named_errors(tensors=leaves):
         default_context(device)._handle.unscale_check(tensor_array(found), word.address, factor.address, stream)
@@ -67,7 +68,7 @@ def update_scale(scale: Any, growth_tracker: Any, found_inf: Number, growth_fact
     word = as_scalar(scale, argument="scale", dtype="float32", writable=True)
     tracker = as_scalar(growth_tracker, argument="growth_tracker", dtype="int32", writable=True)
     common_device([tracker], "growth_tracker", word.device)
-    found = _as_scalar(found_inf, "found_inf", word.device)
+    found = as_number(found_inf, "found_inf", word.device)
     default_context(word.device)._handle.update_scale(
         word.address, tracker.address, found.address, real("growth_factor", growth_factor),
         real("backoff_factor", backoff_factor), integer("growth_interval", growth_interval, -(1 << 31), (1 << 31) - 1),
@@ -78,7 +79,7 @@ def update_scale(scale: Any, growth_tracker: Any, found_inf: Number, growth_fact
 def scale(src: Arrays, dst: Arrays, factor: Number) -> None:
     """``dst[i] = src[i] * factor``, paired by name; dtypes may differ, and `dst` may be `src`."""
     sources, targets, device, stream, names = _pairs(src, "src", dst, "dst")
-    word = _as_scalar(factor, "factor", device)
+    word = as_number(factor, "factor", device)
     with names:
         default_context(device)._handle.scale(tensor_array(sources), tensor_array(targets), word.address, stream)
     mark_written(targets)
@@ -184,16 +185,3 @@ def _pairs(src: Arrays, src_name: str, dst: Arrays, dst_name: str
     labels = (wanted.label, given.label)
     stream = common_stream([*targets, *sources], lambda i: labels[i // len(targets)](i % len(targets)))
     return sources, targets, device, stream, named_errors(None, **{src_name: given, dst_name: wanted})
-
-
-def _as_scalar(value: Number, argument: str, device: str) -> Tensor:
-    if isinstance(value, (int, float)):
-        if device != "cpu":
-            raise TypeError(f"{argument} is a number, but the arrays are on {device}; pass one float32 in that memory,"
-                            f" such as torch.tensor({float(value)!r}, device={device!r}) or"
-                            f" cupy.asarray({float(value)!r}, 'float32')")
-        word = ctypes.c_float(value)
-        return Tensor(ctypes.addressof(word), 1, "float32", owner=word)
-    tensor = as_scalar(value, argument=argument, dtype="float32", writable=False)
-    common_device([tensor], argument, device)
-    return tensor

@@ -11,6 +11,7 @@ from . import _fields, torch_memory, trees
 from ._native import FLOAT32_MAX, Streamed, native, real
 from .arrays import (
     Arrays,
+    as_number,
     as_tensor,
     as_tensors,
     common_device,
@@ -147,6 +148,19 @@ class TensorList(Streamed):
         self._iteration = None
         self._rebinds += 1
         self._next_count = 1
+
+    def set_device_factor(self, factor: Any) -> None:
+        """Multiplies gradients by a number besides unscaling, such as 1 over the number of tokens; None: by none.
+
+        `factor` is one float32 on the list's device, which is read at the first check of every iteration, or at a step
+        that does not check; on the CPU also a number. Clipping, reports and steps see gradients divided by the scale and
+        times the factor, without a pass of their own. A factor that is negative, inf or NaN fails that call with
+        InvalidArgumentError on the CPU, and skips the step on other devices. Raises BadStateError between a check and
+        the update that ends the iteration, TypeError for what is not one float32.
+        """
+        word = None if factor is None else as_number(factor, "factor", self.context.device)
+        self._handle.set_device_factor(0 if word is None else word.address)
+        self._handle.factor = word  # which holds its memory
 
     def set_present(self, present: Sequence[bool] | None) -> None:
         """Sets which tensors of a list of gradients take part from now on.

@@ -102,6 +102,10 @@ class ListCalls {
   void set_pointers(std::span<void *const> data, gsc_stream stream = nullptr) {
     check(gsc_tensor_list_set_pointers(list(), data.data(), std::ssize(data), stream));
   }
+  /// Steps multiply the gradients by it too. nullptr: no factor.
+  void set_device_factor(const float *device_factor) {
+    check(gsc_tensor_list_set_device_factor(list(), device_factor));
+  }
   /// One byte per tensor, 0 for an absent one. `data` is empty or has new addresses.
   void set_present(std::span<const uint8_t> present, std::span<void *const> data = {}, gsc_stream stream = nullptr) {
     if (!data.empty() && data.size() != present.size()) {

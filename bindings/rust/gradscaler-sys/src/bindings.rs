@@ -796,8 +796,10 @@ functions! {
 /// Replaces gsc_scaler_step for your own optimizer. Checks the list unless it has been checked, and
 /// writes 1 to \*out_apply if you should apply the step, 0 if you must skip it. Applies a pending
 /// clip_grad_norm to the gradients. If you have not called gsc_scaler_unscale, your optimizer
-/// divides by the scale. Any stage -> STEPPED. Disabled scaler: always 1. Errors: as
-/// gsc_scaler_step; BAD_STATE if a clip_grad_value is pending: unscale before you call that.
+/// divides by the scale, and multiplies by a device factor of the list. Any stage -> STEPPED.
+/// Disabled scaler: always 1. Errors: as gsc_scaler_step; BAD_STATE if a clip_grad_value is
+/// pending: unscale before you call that, also with a disabled scaler if the list has a device
+/// factor.
     scaler_should_step_sync gsc_scaler_should_step_sync(scaler: *mut gsc_scaler, grads: *mut gsc_tensor_list, out_apply: *mut i32, stream: gsc_stream) -> gsc_status;
 /// Steps without a scaler: no check, no unscaling. Errors: BAD_STATE if a scaler has checked or
 /// stepped on the gradients and not unscaled them, or if a clip is pending. After
@@ -1032,4 +1034,15 @@ functions! {
 /// object holds is the difference that its creation makes. On the CPU all memory is host memory.
 /// Either output may be NULL.
     context_get_memory gsc_context_get_memory(context: *const gsc_context, out_host_bytes: *mut i64, out_device_bytes: *mut i64) -> gsc_status;
+/// Multiplies the gradients of the list by a device scalar, besides unscaling: 1 over the number of
+/// tokens or micro-batches of an iteration, which only the device may know. A scaler's check,
+/// clipping, unscale and step, and steps without a scaler, see gradients times inverse scale times
+/// \*device_factor, without a pass of their own: the two factors are multiplied first, in fp32. The
+/// scalar is read on the stream where a check of the list begins (gsc_scaler_unscale is a new one),
+/// or at the step if nothing checks; a captured graph reads it at each launch. It must outlive the
+/// list. NULL, the default: no factor. A negative, inf or NaN \*device_factor fails that call with
+/// INVALID_ARGUMENT on the CPU. On other devices all gradients count as inf or NaN, so that the
+/// step is skipped; without a scaler's check it is skipped as for an invalid inverse scale. Errors:
+/// BAD_STATE if a scaler has used the list since its last update, or while a step uses it.
+    tensor_list_set_device_factor gsc_tensor_list_set_device_factor(list: *mut gsc_tensor_list, device_factor: *const f32) -> gsc_status;
 }

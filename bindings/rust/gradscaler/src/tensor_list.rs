@@ -210,6 +210,18 @@ impl<'a> TensorList<'a> {
         call!(self.tensor_list_set_present(mask.as_ptr(), ptr::null(), mask.len() as i64, self.context.stream()))
     }
 
+    /// Multiplies the gradients of the list by a number in device memory too: a scaler's check, clipping and step, and
+    /// steps without a scaler, see gradients times inverse scale times factor. It is read at the first check of an
+    /// iteration. NULL: no factor. Errors: `BadState` if the list was checked or unscaled since the last update.
+    ///
+    /// # Safety
+    /// The number is in memory of the context's device, outlives its use here, and is not written while a check or a
+    /// step reads it.
+    pub unsafe fn set_device_factor(&mut self, device_factor: *const f32) -> Result<()> {
+        let _entered = Entered::new(slice::from_ref(&self.in_use))?;
+        call!(self.tensor_list_set_device_factor(device_factor))
+    }
+
     /// Describes the values of every tensor.
     pub fn diagnose(&self) -> Result<Vec<Diagnosis>> {
         const BINS: usize = sys::GSC_EXPONENT_BINS as usize;
@@ -290,6 +302,14 @@ impl<'o, 'a> TensorListMut<'o, 'a> {
     /// [`TensorList::set_tensors`].
     pub fn set_tensors<T: Into<Tensor<'a>>>(&mut self, tensors: impl IntoIterator<Item = T>) -> Result<()> {
         self.list.set_tensors(tensors)
+    }
+
+    /// [`TensorList::set_device_factor`].
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn set_device_factor(&mut self, device_factor: *const f32) -> Result<()> {
+        unsafe { self.list.set_device_factor(device_factor) }
     }
 
     /// [`TensorList::set_present`].

@@ -138,10 +138,15 @@ fn learning_rates_and_zeros() -> Result<()> {
     optimizer.step()?;
     assert_eq!(optimizer.params().get::<f32>(0)?, [-0.5]);
     unsafe { optimizer.set_device_lr(0, std::ptr::null()) }?;
+    let factor = Box::new(0.25f32);
+    unsafe { optimizer.grads_mut().set_device_factor(&*factor) }?;
+    optimizer.step()?;
+    assert_eq!(optimizer.params().get::<f32>(0)?, [-0.75]);
+    unsafe { optimizer.grads_mut().set_device_factor(std::ptr::null()) }?;
     optimizer.zero_grads()?;
     assert_eq!(optimizer.grads().get::<f32>(0)?, [0.0]);
     optimizer.step()?;
-    assert_eq!(optimizer.params().get::<f32>(0)?, [-0.5]);
+    assert_eq!(optimizer.params().get::<f32>(0)?, [-0.75]);
     Ok(())
 }
 

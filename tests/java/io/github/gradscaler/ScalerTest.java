@@ -250,6 +250,11 @@ class ScalerTest {
         optimizer.step();
         assertEquals(-6f, p.floats().get(0));
         assertEquals(-12f, p.floats().get(1));
+        grads.setDeviceFactor(DeviceScalar.of(World.direct(4).putFloat(0, 0.5f).asFloatBuffer()));
+        optimizer.step();
+        assertEquals(-8.5f, p.floats().get(0));
+        grads.setDeviceFactor(null);
+        World.invalid(() -> grads.setDeviceFactor(DeviceScalar.of(World.direct(4).asIntBuffer())));
         optimizer.zeroGrads();
         assertEquals(0f, g.floats().get(1));
         optimizer.setSteps(40, 2);
@@ -257,7 +262,7 @@ class ScalerTest {
         assertEquals(2, optimizer.stepsSkipped());
         grads.setPresent(false, true);
         optimizer.step();
-        assertEquals(-6f, p.floats().get(0));
+        assertEquals(-8.5f, p.floats().get(0));
         assertArrayEquals(new long[] {40, 41}, optimizer.tensorSteps());
         World.invalid(() -> grads.setPresent(true));
         optimizer.setTensorSteps(5, 3);

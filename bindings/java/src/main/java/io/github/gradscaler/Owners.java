@@ -14,6 +14,8 @@ final class Owners {
   private Tensor[] tensors;
   /** Whether there is memory that can go although its owner is kept, which is rare. */
   private boolean canGo;
+  /** The factor of the gradients, or null. */
+  private DeviceScalar factor;
 
   Owners(Tensor[] tensors) {
     states = new States(tensors);
@@ -23,6 +25,10 @@ final class Owners {
   void set(Tensor[] others) {
     states.set(others);
     copy(others);
+  }
+
+  void setFactor(DeviceScalar factor) {
+    this.factor = factor;
   }
 
   private void copy(Tensor[] others) {
@@ -45,6 +51,9 @@ final class Owners {
   void requireUsable() {
     for (int i = 0; canGo && i < tensors.length; i++) {
       tensors[i].requireUsable("tensors[" + i + "]");
+    }
+    if (factor != null) {
+      factor.requireUsable("the device factor");
     }
   }
 

@@ -79,6 +79,18 @@ public final class TensorList implements AutoCloseable {
     owners.set(tensors);
   }
 
+  /**
+   * Multiplies the gradients of the list by a float in device memory too, such as 1 over the number of tokens: a scaler's
+   * check, clipping and step, and steps without a scaler, see gradients times inverse scale times factor. It is read at
+   * the first check of an iteration. Null: no factor. Errors: BadStateException if the list was checked or unscaled since
+   * the last update.
+   */
+  public void setDeviceFactor(@Nullable DeviceScalar factor) {
+    // Not handle(): this is the way out if the memory of the last factor has gone.
+    Check.open(handle, TensorList.class).setDeviceFactor(DeviceScalar.floats(factor, "factor"));
+    owners.setFactor(factor);
+  }
+
   // gen-api: overload
   /** As {@link #setPresent(boolean[], long)} on the default stream. */
   public void setPresent(boolean... present) {
