@@ -121,7 +121,7 @@ class List:
     def put(self, i, numbers, _=None):
         self.model[i][:] = numbers
 
-    def rewrite(self, clip, value, inv=np.float32(1)):
+    def rewrite(self, clip, value, inv=1):
         for m, here, d in zip(self.model, self.present, self.dtypes, strict=True):
             if here:
                 m[:] = oracle.narrow(oracle.prepare(m, d, inv, clip, value), d)
