@@ -14,10 +14,10 @@ namespace {
 constexpr std::size_t field_offset(std::size_t index) { return 8 + index * sizeof(void (*)()); }
 
 static_assert(offsetof(gsc_api, struct_size) == 0 && offsetof(gsc_api, abi_version) == 4);
-// Release 0.1: fields 0 to 84.
+// Release 0.1: fields 0 to 85.
 static_assert(offsetof(gsc_api, error_get_message) == field_offset(0));
-static_assert(offsetof(gsc_api, tensor_list_set_device_factor) == field_offset(84));
-static_assert(sizeof(gsc_api) == field_offset(85));
+static_assert(offsetof(gsc_api, tensor_list_set_device_norms) == field_offset(85));
+static_assert(sizeof(gsc_api) == field_offset(86));
 
 constexpr gsc_api table = {
     sizeof(gsc_api),
@@ -107,6 +107,7 @@ constexpr gsc_api table = {
     gsc_scaler_step_slice,
     gsc_context_get_memory,
     gsc_tensor_list_set_device_factor,
+    gsc_tensor_list_set_device_norms,
 };
 
 }  // namespace

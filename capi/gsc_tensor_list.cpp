@@ -40,8 +40,13 @@ gsc_status gsc_tensor_list_set_present(gsc_tensor_list *list, const uint8_t *pre
 }
 
 gsc_status gsc_tensor_list_set_device_factor(gsc_tensor_list *list, const float *device_factor) {
+  return guard(__func__,
+               [&] { InCall<TensorList>(list, "list")->set_device_factor(aligned(device_factor, "device_factor")); });
+}
+
+gsc_status gsc_tensor_list_set_device_norms(gsc_tensor_list *list, double *device_norms, int64_t count) {
   return guard(__func__, [&] {
-    InCall<TensorList>(list, "list")->set_device_factor(aligned(device_factor, "device_factor"));
+    InCall<TensorList>(list, "list")->set_device_norms(aligned(device_norms, "device_norms"), count);
   });
 }
 

@@ -31,7 +31,7 @@ typedef void *gsc_stream;
 
 %apply void *ADDRESS { void *data, gsc_stream, gsc_stream stream, void *out_norm, void *out_tensor_norms,
                        void *found_inf, void *inv_scale, void *scale, void *growth_tracker, void *factor,
-                       void *device_lr, void *device_factor, void *out_report };
+                       void *device_lr, void *device_factor, void *device_norms, void *out_report };
 %apply void *ADDRESS { const float *, const double *, const int32_t * };
 
 /* Names. */

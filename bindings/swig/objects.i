@@ -117,6 +117,9 @@
   gsc_status set_device_factor_(void *device_factor) {
     return gsc_tensor_list_set_device_factor($self, (const float *)device_factor);
   }
+  gsc_status set_device_norms_(void *device_norms, int64_t count) {
+    return gsc_tensor_list_set_device_norms($self, (double *)device_norms, count);
+  }
   /* `present` may be null: all are. */
   gsc_status set_present_(const gsc_numbers *present, gsc_stream stream) {
     return gsc_mark_present($self, present, stream);

@@ -34,6 +34,17 @@ CheckTotals join_chunks(const CheckJob &job) {
   return totals;
 }
 
+void write_tensor_norms(const CheckJob &job, float inv_scale) {
+  const Plan &plan = *job.plan;
+  const ChunkPartial *partials = job.plan->partials();
+  for (int64_t t = 0; t < plan.size(); ++t) {
+    const int64_t first = plan.first_chunk(t);
+    const int64_t count = plan.first_chunk(t + 1) - first;
+    job.tensor_norms[t] =
+        tensor_norm(join(count, [&](int64_t i) { return partials[first + i].sum.sum_sq; }), inv_scale);
+  }
+}
+
 }  // namespace
 
 void CpuBackend::check(const CheckJob &job, gsc_stream /*stream*/) {
@@ -75,6 +86,7 @@ void CpuBackend::check(const CheckJob &job, gsc_stream /*stream*/) {
   for_chunks(plan, job.first_chunk, job.last_chunk, look_at, look_at_small);
   if (!job.finish) return;
   finish_check(r, join_chunks(job), inv_scale);
+  if (job.tensor_norms != nullptr) write_tensor_norms(job, inv_scale);
   if (job.conclude) conclude_check(r, job.rule, job.scaler);
 }
 

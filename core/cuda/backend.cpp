@@ -311,13 +311,25 @@ void CudaBackend::check(const CheckJob &job, gsc_stream stream) {
   const bool judges = job.conclude && job.finish && job.scaler != nullptr;
   p.conclude = job.conclude && !judges;
   check_launch(launch_check(p, job.unscale, check_slots_, to_stream(stream)), "the check");
+  const auto finish = [&](cudaError_t error, const char *what) {
+    if (error != cudaSuccess && job.half_done != nullptr) *job.half_done = true;
+    check_launch(error, what);
+  };
+  if (job.finish && job.tensor_norms != nullptr) {
+    NormParams norm{};
+    norm.plan = p.plan;
+    norm.partials = p.partials;
+    norm.inv_scale = p.inv_scale;
+    norm.out_tensor_norms = job.tensor_norms;
+    finish(launch_norm(norm, to_stream(stream)), "the norms of the tensors");
+  }
   if (!judges) return;
-  check_launch(launch_record({.kind = RecordJob::Kind::kConclude,
-                              .list = job.record,
-                              .rule = job.rule,
-                              .scaler = const_cast<ScalerRecord *>(job.scaler)},
-                             to_stream(stream)),
-               "judging the norm");
+  finish(launch_record({.kind = RecordJob::Kind::kConclude,
+                        .list = job.record,
+                        .rule = job.rule,
+                        .scaler = const_cast<ScalerRecord *>(job.scaler)},
+                       to_stream(stream)),
+         "judging the norm");
 }
 
 void CudaBackend::launch_apply(const ApplyParams &p, const StepPart &part, const Mirror &params, bool *half_done,
@@ -458,8 +470,13 @@ void CudaBackend::norm(const NormJob &job, gsc_stream stream) {
   p.fp64_limit = kFp64Limit;
   p.amax_keeps_nonfinite = true;
   check_launch(launch_check(p, false, check_slots_, to_stream(stream)), "the norm");
-  check_launch(launch_norm({p.plan, p.partials, job.out_norm, job.out_tensor_norms, job.amax}, to_stream(stream)),
-               "the norm");
+  NormParams norm{};
+  norm.plan = p.plan;
+  norm.partials = p.partials;
+  norm.out_norm = job.out_norm;
+  norm.out_tensor_norms = job.out_tensor_norms;
+  norm.amax = job.amax;
+  check_launch(launch_norm(norm, to_stream(stream)), "the norm");
 }
 
 void CudaBackend::check_alone(const CheckJob &job, gsc_stream stream) {

@@ -3,15 +3,16 @@
 #include "core/cuda/device.cuh"
 #include "core/cuda/launch.cuh"
 #include "core/cuda/norm.h"
+#include "core/rules/check.h"
 
 namespace gsc::cuda {
 
-/// Norms of all tensors, one warp each, and of all together, by the last block.
+/// Norms of all tensors, one warp each, and of all together, by a block of its own behind them.
 static __global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_constant__ NormParams p) {
   const ChunkPartial *partials = p.partials;
   // A NaN in b fails b <= a and is taken; a NaN in a is kept.
   const auto larger = [](double a, double b) { return a != a || b <= a ? a : b; };
-  if (blockIdx.x == gridDim.x - 1) {
+  if (p.out_norm != nullptr && blockIdx.x == gridDim.x - 1) {
     __shared__ double largest[kWarps];
     double amax = 0.0;
     double sum = 0.0;
@@ -37,7 +38,8 @@ static __global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_cons
     for (int64_t i = begin + lane_index(); i < end; i += 32) result = larger(result, partials[i].sum.amax);
     for (int width = 16; width > 0; width /= 2) result = larger(result, __shfl_xor_sync(kFullMask, result, width));
   } else {
-    result = square_root(warp_join(end - begin, [&](int64_t i) { return partials[begin + i].sum.sum_sq; }));
+    const double sum_sq = warp_join(end - begin, [&](int64_t i) { return partials[begin + i].sum.sum_sq; });
+    result = tensor_norm(sum_sq, p.inv_scale != nullptr ? *p.inv_scale : 1.0F);
   }
   if (lane_index() == 0) p.out_tensor_norms[t] = result;
 }
@@ -46,7 +48,8 @@ cudaError_t preload_norm() { return preload_all(norm_kernel); }
 
 cudaError_t launch_norm(const NormParams &p, cudaStream_t stream) {
   const int64_t blocks = p.out_tensor_norms != nullptr ? (p.plan.size + kWarps - 1) / kWarps : 0;
-  return enqueue(norm_kernel, blocks + 1, kThreads, stream, p);
+  const int64_t list = p.out_norm != nullptr ? 1 : 0;
+  return blocks + list > 0 ? enqueue(norm_kernel, blocks + list, kThreads, stream, p) : cudaSuccess;
 }
 
 }  // namespace gsc::cuda

@@ -11,7 +11,8 @@ namespace gsc::cuda {
 struct NormParams {
   PlanView plan;
   const ChunkPartial *partials;
-  double *out_norm;
+  const float *inv_scale;    ///< of the norms of tensors; NULL: 1
+  double *out_norm;          ///< NULL: not wanted
   double *out_tensor_norms;  ///< NULL: none
   bool amax;
 };

@@ -25,6 +25,8 @@ struct CheckJob {
   bool conclude;  ///< ... and conclude the check under `rule`; false if a reducer comes in between
   ClipRule rule;
   const ScalerRecord *scaler;  ///< by whose rules the norm is judged; NULL: it is not
+  double *tensor_norms;        ///< device memory, written with the totals; NULL: not wanted
+  bool *half_done;  ///< NULL, or becomes true if the job fails after it has looked at the chunks, and written them
 };
 
 /// What a job does of a step, in this order. Jobs of one step may run at once if they differ in their chunks alone.

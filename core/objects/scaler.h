@@ -77,6 +77,8 @@ class Scaler final : public Object {
   const float *multiplier_of(const TensorList &grads) const;
   /// Checks tensors [first, last) of a list, and concludes the check if they were the last.
   void run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, CallStream &call);
+  /// Gradients that are unscaled, by a check whose result is lost: refused until they are discarded.
+  [[noreturn]] static void lose_unscaled(TensorList &grads, const Error &e);
   /// Concludes a check of all tensors: joins ranks if there is a reducer, and sets the stage.
   void conclude_check(TensorList &grads, CallStream &call);
   /// The reducer's failure, if there is one.

@@ -80,6 +80,7 @@ CheckJob Scaler::check_job(TensorList &grads) const {
   job.conclude = reducer_.all_reduce == nullptr;
   job.rule = grads.iteration.rule();
   job.scaler = judge_of(grads);
+  job.tensor_norms = grads.device_norms();
   return job;
 }
 
@@ -95,14 +96,31 @@ void Scaler::run_check(TensorList &grads, int64_t first, int64_t last, bool unsc
   job.finish = it.tensors_checked() + (last - first) == plan.size();
   if (job.begin) multiply_by_factor(grads, call);
   grads.other_context.read.precede(call);
-  call.backend.check(job, call.stream());
-  it.ranges_were_checked(first, last, fp64_limit, !job.finish);
-  if (unscale) it.was_unscaled();
+  bool is_written = false;
+  job.half_done = &is_written;
+  const auto was_run = [&] {
+    it.ranges_were_checked(first, last, fp64_limit, !job.finish);
+    if (unscale) it.was_unscaled();
+  };
+  try {
+    call.backend.check(job, call.stream());
+  } catch (const Error &e) {
+    if (!is_written || !unscale) throw;
+    was_run();
+    lose_unscaled(grads, e);
+  }
+  was_run();
   if (job.finish) {
     conclude_check(grads, call);
   } else {
     leave(grads, call);
   }
+}
+
+void Scaler::lose_unscaled(TensorList &grads, const Error &e) {
+  grads.iteration.set_lost(true);
+  grads.checked_by = 0;
+  fail(e.details().status, kNoArgument, "%s; grads is unscaled: discard it", e.what());
 }
 
 void Scaler::conclude_check(TensorList &grads, CallStream &call) {
@@ -119,9 +137,7 @@ void Scaler::conclude_check(TensorList &grads, CallStream &call) {
       forget_check(grads);
       throw;
     }
-    it.set_lost(true);
-    grads.checked_by = 0;
-    fail(e.details().status, kNoArgument, "%s; grads is unscaled: discard it", e.what());
+    lose_unscaled(grads, e);
   }
   if (complaint.status == GSC_OK) return;
   fail(complaint.status, Argument("reducer").field("all_reduce"), "%s; grads is unscaled and will be skipped",

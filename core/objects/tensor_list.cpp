@@ -96,7 +96,15 @@ void TensorList::set_device_factor(const float *factor) {
 
 void TensorList::require_device_factor(const Argument &what) const {
   if (device_factor_ == nullptr || !context_->backend().host_visible() || is_multiplier(*device_factor_)) return;
-  refuse(what, "has gradients with a device factor of %s; it must be finite and >= 0", Decimal(*device_factor_).c_str());
+  refuse(what, "has gradients with a device factor of %s; it must be finite and >= 0",
+         Decimal(*device_factor_).c_str());
+}
+
+void TensorList::set_device_norms(double *norms, int64_t count) {
+  require_count(count);
+  require_no_owner();
+  require_no_slices("list");
+  device_norms_ = norms;
 }
 
 void TensorList::set_pointers(void *const *data, int64_t count, gsc_stream stream) {

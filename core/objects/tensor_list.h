@@ -65,6 +65,9 @@ class TensorList final : public Object {
   void set_device_factor(const float *factor);
   /// On a device that the host reads. `what` is the list, or an optimizer that has it.
   void require_device_factor(const Argument &what) const;
+  /// Device memory for the norm of every tensor, which checks write; NULL: they are not kept.
+  double *device_norms() const { return device_norms_; }
+  void set_device_norms(double *norms, int64_t count);
   const char *name(int64_t index) const;
   const Names &names() const { return names_; }
   gsc_tensor at(int64_t index) const;
@@ -122,6 +125,7 @@ class TensorList final : public Object {
   Names names_;               ///< empty if no tensor has a name
   DeviceMemory record_;
   const float *device_factor_ = nullptr;
+  double *device_norms_ = nullptr;
   ListUse *uses_ = nullptr;
   // For move(); kept, so that moving the list again allocates nothing.
   Vec<gsc_tensor> moved_;

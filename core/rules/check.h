@@ -56,6 +56,13 @@ GSC_HD int64_t offender_key(int64_t chunk, int64_t offset) { return (chunk << kO
 GSC_HD int64_t offender_chunk(int64_t key) { return key >> kOffsetBits; }
 GSC_HD int64_t offender_offset(int64_t key) { return key & ((int64_t{1} << kOffsetBits) - 1); }
 
+/// The norm of one tensor's gradients, multiplied by the inverse scale, from its sum of squares: 0 without elements, for
+/// which an inverse of inf must not count.
+GSC_HD double tensor_norm(double sum_sq, double inv_scale) {
+  const bool is_number = sum_sq > 0.0 && sum_sq < __builtin_inf();
+  return square_root(is_number ? sum_sq * inv_scale * inv_scale : sum_sq);
+}
+
 /// All chunks of a list together, as its gradients are stored.
 struct CheckTotals {
   double sum_sq;

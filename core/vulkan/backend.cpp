@@ -244,6 +244,10 @@ void VulkanBackend::check(const CheckJob &job, gsc_stream stream) {
   }
   recording.add(Kernel::kCheck, job.last_chunk - job.first_chunk, kChunkThreads, a,
                 static_cast<int32_t>(job.unscale ? CheckSpecial::kUnscale : CheckSpecial::kRead));
+  if (job.finish && job.tensor_norms != nullptr) {
+    recording.add(Kernel::kNorm, plan.size(), 256,
+                  NormArgs{a.plan, a.results, a.inv_scale, nullptr, job.tensor_norms, false});
+  }
   on_device.record(recording);
   recording.run();
   recording.finish();
@@ -372,7 +376,7 @@ void VulkanBackend::norm(const NormJob &job, gsc_stream stream) {
   a.amax_keeps_nonfinite = true;
   recording.add(Kernel::kCheck, a.last_chunk, kChunkThreads, a, static_cast<int32_t>(CheckSpecial::kRead));
   recording.add(Kernel::kNorm, job.out_tensor_norms != nullptr ? plan.size() + 1 : 1, 256,
-                NormArgs{a.plan, a.results, job.out_norm, job.out_tensor_norms, job.amax});
+                NormArgs{a.plan, a.results, nullptr, job.out_norm, job.out_tensor_norms, job.amax});
   on_device.record(recording);
   recording.run();
   recording.finish();

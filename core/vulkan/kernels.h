@@ -129,9 +129,10 @@ struct CheckArgs {
 
 struct NormArgs {
   PlanView plan;
-  const ChunkResult *results;  ///< of a check with inv_scale NULL and amax_keeps_nonfinite
-  double *out_norm;
-  double *out_tensor_norms;  ///< NULL: none; then one workgroup is enough, with every count of them
+  const ChunkResult *results;  ///< of a check; for `amax` with inv_scale NULL and amax_keeps_nonfinite
+  const float *inv_scale;      ///< of the norms of tensors; NULL: 1
+  double *out_norm;            ///< NULL: not wanted
+  double *out_tensor_norms;    ///< NULL: none; then one workgroup is enough, with every count of them
   bool amax;
 };
 

@@ -174,7 +174,7 @@ GSC_HD void finish_list(const CheckArgs &a, double sum_sq, double amax, int64_t 
 
 /// A NaN in b fails b <= a and is taken; a NaN in a is kept.
 GSC_HD double larger(double a, double b) { return a != a || b <= a ? a : b; }
-GSC_HD double root_double(double x) { return square_root(x); }
+GSC_HD double norm_of(double sum_sq, float inv_scale) { return tensor_norm(sum_sq, inv_scale); }
 
 // Records.
 

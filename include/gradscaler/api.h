@@ -140,6 +140,7 @@ struct gsc_api {
                                   gsc_stream stream);
   gsc_status (*context_get_memory)(const gsc_context *context, int64_t *out_host_bytes, int64_t *out_device_bytes);
   gsc_status (*tensor_list_set_device_factor)(gsc_tensor_list *list, const float *device_factor);
+  gsc_status (*tensor_list_set_device_norms)(gsc_tensor_list *list, double *device_norms, int64_t count);
 };
 
 /** 1 if the table `api` of a loaded library has `field`, which a release after the first may have appended; else 0. */

@@ -354,6 +354,19 @@ GSC_API gsc_status gsc_tensor_list_set_pointers(gsc_tensor_list *list, void *con
  */
 GSC_API gsc_status gsc_tensor_list_set_device_factor(gsc_tensor_list *list, const float *device_factor);
 /**
+ * Keeps the L2 norm of every gradient of the list: each check of a scaler writes `count` numbers to `device_norms`, one
+ * per tensor, from the sums that it makes anyway. They are norms of the unscaled gradients before clipping, of this rank:
+ * NaN if an element counts as NaN, otherwise inf if one counts as inf; 0 for empty and absent tensors. They are written on
+ * the stream of the call that ends the check, also if the step is skipped. A disabled scaler checks only to clip. The
+ * memory must outlive the list. NULL, the default: not kept.
+ *
+ * Errors: INVALID_ARGUMENT if `count` is not that of the list; BAD_STATE if a scaler has used the list since its last
+ * update, or while a step uses it.
+ *
+ * @count{device_norms count} @device{device_norms} @nullable{device_norms}
+ */
+GSC_API gsc_status gsc_tensor_list_set_device_norms(gsc_tensor_list *list, double *device_norms, int64_t count);
+/**
  * Sets which tensors of a list of gradients take part in the iterations from now on: experts without tokens, skipped
  * layers and frozen parts have no gradient. `present` has `count` bytes, one per tensor, 0 for an absent one; NULL: all
  * are present. `data` NULL keeps the addresses. Otherwise it has `count` new ones, as for gsc_tensor_list_set_pointers;

@@ -241,6 +241,7 @@ const ListRow kListRows[] = {
     ROW(gsc_tensor_list_set_pointers, true, set_pointers(x, addresses(x))),
     ROW(gsc_tensor_list_set_present, true, gsc_tensor_list_set_present(x, nullptr, nullptr, kTensors, nullptr)),
     ROW(gsc_tensor_list_set_device_factor, true, gsc_tensor_list_set_device_factor(x, nullptr)),
+    ROW(gsc_tensor_list_set_device_norms, true, gsc_tensor_list_set_device_norms(x, nullptr, kTensors)),
     ROW(gsc_tensor_list_diagnose_sync, true,
         gsc_tensor_list_diagnose_sync(x, std::vector<gsc_tensor_diagnosis>(kTensors).data(), nullptr, kTensors,
                                       nullptr)),

@@ -50,22 +50,36 @@ gsc_status in_turn(World &w, std::initializer_list<gsc_status (*)(World &)> call
 }
 
 const std::vector<Way> kWays = {
-    {"step", [](World &w) { return in_turn(w, {step, end}); }},
+    {"step",
+     [](World &w) {
+       return in_turn(w, {step, end});
+     }},
     {"step_and_update", [](World &w) { return gsc_scaler_step_and_update(w.scaler, w.trainer, nullptr); }},
     {"slices",
      [](World &w) {
-       for (int64_t left = 1; left > 0;) EXPECT_GSC_OK(gsc_scaler_step_slice(w.scaler, w.trainer, 4096, &left, nullptr));
+       for (int64_t left = 1; left > 0;)
+         EXPECT_GSC_OK(gsc_scaler_step_slice(w.scaler, w.trainer, 4096, &left, nullptr));
        return end(w);
      }},
     {"check and slices",
      [](World &w) {
        EXPECT_GSC_OK(gsc_scaler_check_range(w.scaler, w.grads(), 1, 2, nullptr));
-       for (int64_t left = 1; left > 0;) EXPECT_GSC_OK(gsc_scaler_step_slice(w.scaler, w.trainer, 4096, &left, nullptr));
+       for (int64_t left = 1; left > 0;)
+         EXPECT_GSC_OK(gsc_scaler_step_slice(w.scaler, w.trainer, 4096, &left, nullptr));
        return end(w);
      }},
-    {"clip", [](World &w) { return in_turn(w, {clip, step, end}); }},
-    {"unscale", [](World &w) { return in_turn(w, {unscale, step, end}); }},
-    {"unscale and clip", [](World &w) { return in_turn(w, {unscale, clip, step, end}); }},
+    {"clip",
+     [](World &w) {
+       return in_turn(w, {clip, step, end});
+     }},
+    {"unscale",
+     [](World &w) {
+       return in_turn(w, {unscale, step, end});
+     }},
+    {"unscale and clip",
+     [](World &w) {
+       return in_turn(w, {unscale, clip, step, end});
+     }},
     {"check and clip",
      [](World &w) {
        EXPECT_GSC_OK(gsc_scaler_check(w.scaler, w.grads(), nullptr));
@@ -93,7 +107,8 @@ class DeviceFactor : public ::testing::TestWithParam<int32_t> {
             .grad_dtypes = {GetParam(), is_fp64 ? GSC_FP32 : GetParam()}};
   }
 };
-INSTANTIATE_TEST_SUITE_P(Dtypes, DeviceFactor, ::testing::Values(GSC_FP16, GSC_BF16, GSC_FP32, GSC_FP64), name_of_dtype);
+INSTANTIATE_TEST_SUITE_P(Dtypes, DeviceFactor, ::testing::Values(GSC_FP16, GSC_BF16, GSC_FP32, GSC_FP64),
+                         name_of_dtype);
 
 TEST_P(DeviceFactor, DividesAsALargerScaleDoes) {
   const TrainerSpec spec = spec_of(GSC_ADAMW);
@@ -174,8 +189,13 @@ TEST_P(DeviceFactor, IsTheInverseScaleOfStepsWithoutOne) {
 TEST_P(DeviceFactor, CountsInTheNormOfADisabledScaler) {
   const TrainerSpec spec = spec_of(GSC_SGD);
   const float one = 1.0f;
-  const std::vector<Way> ways = {{"clip", [](World &w) { return in_turn(w, {clip, step, end}); }},
-                                 {"unscale", [](World &w) { return in_turn(w, {unscale, clip, step, end}); }}};
+  const std::vector<Way> ways = {{"clip",
+                                  [](World &w) {
+                                    return in_turn(w, {clip, step, end});
+                                  }},
+                                 {"unscale", [](World &w) {
+                                    return in_turn(w, {unscale, clip, step, end});
+                                  }}};
   for (const Way &way : ways) {
     SCOPED_TRACE(way.name);
     World multiplied(spec, disabled_options(), &kFactor), expected(spec, disabled_options(), &one);

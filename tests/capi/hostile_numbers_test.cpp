@@ -27,6 +27,7 @@ TEST(Misaligned, DeviceScalarsAreRefusedByName) {
   const Snapshot before = trainer.snapshot();
   const auto refused = [](gsc_status status, const char *name) { EXPECT_INVALID(status, name, "aligned"); };
   refused(gsc_optimizer_set_device_lr(o, 0, misaligned(f), nullptr), "device_lr is");
+  refused(gsc_tensor_list_set_device_norms(trainer.grad_list(), misaligned(d), 1), "device_norms is");
   refused(gsc_tensor_list_set_device_factor(trainer.grad_list(), misaligned(f)), "device_factor is");
   refused(gsc_optimizer_step_scaled(o, misaligned(f), f + 2, nullptr), "inv_scale is");
   refused(gsc_optimizer_step_scaled(o, f, misaligned(f + 1), nullptr), "found_inf is");

@@ -252,6 +252,7 @@ const Call kCalls[] = {
        return gsc_tensor_list_set_present(G, present, data, 2, nullptr);
      }},
     CALL(gsc_tensor_list_set_device_factor, nullptr, w.words),
+    CALL(gsc_tensor_list_set_device_norms, G, OUT.f64, 1),
     CALL(gsc_tensor_list_get_name, G, 2, &OUT.text[0]),
     CALL(gsc_tensor_list_diagnose_sync, G, OUT.diagnosis, OUT.histogram, 1, nullptr),
     CALL(gsc_histogram_recommend_scale, OUT.histogram, GSC_EXPONENT_BINS, -1.0f, GSC_FP16, &OUT.f32[0], &OUT.f64[0]),

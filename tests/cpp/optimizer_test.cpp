@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <gradscaler/gradscaler.hpp>
@@ -105,6 +106,16 @@ TEST_F(OptimizerTest, MultipliesGradientsByAWord) {
   sgd_.get_grads().set_device_factor(nullptr);
   sgd_.step();
   EXPECT_EQ(before[0] - b_[0], 3 * moved);
+}
+
+TEST_F(OptimizerTest, NormsOfItsGradients) {
+  std::vector<double> norms(sgd_.get_grads().get_count());
+  sgd_.get_grads().set_device_norms(norms.data());
+  GradScaler scaler(context_, ScalerOptions::preset(Preset::check));
+  scaler.step(sgd_);
+  scaler.update();
+  EXPECT_EQ(norms, (std::vector<double>{std::sqrt(2.0), 1.0}));
+  sgd_.get_grads().set_device_norms(nullptr);
 }
 
 TEST_F(OptimizerTest, WritesTheModelCopy) {

@@ -268,6 +268,10 @@ namespace Gradscaler.Tests
         Assert.That(p, Is.EqualTo(new[] { -8.5f, -13f }));
         grads.SetDeviceFactor(null);
         World.Invalid(() => grads.SetDeviceFactor(DeviceScalar.Of(new[] { 1 })));
+        World.Invalid(() => grads.SetDeviceNorms(DeviceScalar.Of(new[] { 0.0 })));
+        var norms = new double[2];
+        grads.SetDeviceNorms(DeviceScalar.Of(norms));
+        grads.SetDeviceNorms(null);
         optimizer.ZeroGrads();
         Assert.That(g[1], Is.EqualTo(0f));
         optimizer.SetSteps(40, 2);

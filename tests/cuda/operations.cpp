@@ -72,6 +72,13 @@ gsc_status join_ranks(World &w) {
   return gsc_scaler_set_reducer(w.scaler, &reducer);
 }
 gsc_status check_first(World &w) { return gsc_scaler_check_range(w.scaler, w.grads, 0, 1, nullptr); }
+gsc_status keep_norms(World &w) { return gsc_tensor_list_set_device_norms(w.grads, w.norms.device()->data(), 2); }
+gsc_status judge_norms(World &w) {
+  auto options = with_size<gsc_scaler_options>();
+  EXPECT_GSC_OK(gsc_scaler_get_options(w.scaler, &options));
+  options.skip_norm = 1e6;
+  return gsc_scaler_set_options(w.scaler, &options, nullptr);
+}
 gsc_status check(World &w) { return gsc_scaler_check(w.scaler, w.grads, nullptr); }
 gsc_status unscale(World &w) { return gsc_scaler_unscale(w.scaler, w.grads, nullptr); }
 gsc_status step(World &w) { return gsc_scaler_step(w.scaler, w.optimizer, nullptr); }
@@ -126,6 +133,9 @@ const Operation kOperations[] = {
     {"scaler_unscale_joined", unscale, join_ranks, false, "grads is unscaled: discard it"},
     {"scaler_unscale", unscale},
     {"scaler_unscale_checked", unscale, check},
+    {"scaler_check_with_norms", check, keep_norms},
+    {"scaler_unscale_with_norms", unscale, keep_norms, false, "grads is unscaled: discard it"},
+    {"scaler_unscale_judged", unscale, judge_norms, false, "grads is unscaled: discard it"},
     {NAMED(scaler_clip_grad_norm, w.scaler, w.grads, 1e-4, GSC_NORM_L2, nullptr), unscale},
     {NAMED(scaler_clip_grad_value, w.scaler, w.grads, 1e-4, nullptr), unscale},
     {"scaler_step", step},
@@ -211,6 +221,8 @@ const Operation kOperations[] = {
     {NAMED(optimizer_step_scaled, w.optimizer, w.word.device(), nullptr, nullptr)},
     {NAMED(optimizer_set_lr, w.optimizer, 0, 0.25, nullptr)},
     {NAMED(optimizer_set_device_lr, w.optimizer, 0, w.word.device(), nullptr)},
+    {"step_with_device_norms", step_and_update,
+     keep_norms},
     {"step_with_device_factor", step_and_update,
      CALL(gsc_tensor_list_set_device_factor(w.grads, w.word.device()))},
     {NAMED(optimizer_set_options, w.optimizer, 0, &w.adamw, nullptr)},

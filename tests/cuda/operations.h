@@ -4,6 +4,7 @@
 // work on, counted by separate allocators.
 #ifndef GRADSCALER_TESTS_CUDA_OPERATIONS_H
 #define GRADSCALER_TESTS_CUDA_OPERATIONS_H
+#include <array>
 #include <functional>
 #include <span>
 
@@ -73,6 +74,7 @@ struct World {
   Twin x{GSC_FP32, 300}, y{GSC_FP16, 300}, z{GSC_FP64, 300};
   TwinWord<float> word{0.5f}, inverse{0.5f};
   TwinWord<double> sums{0.0};
+  TwinWord<std::array<double, 2>> norms{{0.0, 0.0}};  ///< a call that fails after its check has written them
   Image saved;
   gsc_scaler_state state{};
   double answer = 0.0;

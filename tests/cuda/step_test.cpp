@@ -243,6 +243,20 @@ TEST(DeviceStep, SpikesAsOnTheCpu) {
   }
 }
 
+TEST(DeviceStep, NormsOfTensorsAsOnTheCpu) {
+  for (const int32_t dtype : {GSC_FP16, GSC_FP32, GSC_FP64}) {
+    for (const int64_t slice_bytes : {int64_t{0}, int64_t{100000}}) {
+      Pair pair({"sgd", GSC_SGD, 0, 0.0, dtype == GSC_FP64 ? GSC_FP64 : GSC_FP32, dtype});
+      const TwinNorms norms(*pair.host, *pair.device, pair.grads.size());
+      for (const Values values : {Values::kOrdinary, Values::kWithInf, Values::kWithNan, Values::kHuge}) {
+        for (Twin &grad : pair.grads) grad.fill(values, pair.random);
+        ASSERT_NO_FATAL_FAILURE(pair.step_and_compare(slice_bytes));
+        norms.expect_same();
+      }
+    }
+  }
+}
+
 /// Whole steps, slices and steps without a scaler. A factor that is invalid on the device skips the step.
 TEST(DeviceStep, FactorsAsOnTheCpu) {
   for (const int64_t slice_bytes : {int64_t{0}, int64_t{100000}}) {

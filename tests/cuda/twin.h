@@ -182,6 +182,26 @@ inline bool same_value(double a, double b) {
   return (std::isnan(a) && std::isnan(b)) || std::memcmp(&a, &b, sizeof a) == 0;
 }
 
+/// Norms of tensors that two sides keep.
+class TwinNorms {
+ public:
+  TwinNorms(const Side &host, const Side &device, std::size_t count)
+      : host_(count, -1.0), memory_(static_cast<int64_t>(count * sizeof(double))) {
+    const auto size = static_cast<int64_t>(count);
+    EXPECT_GSC_OK(gsc_tensor_list_set_device_norms(host.grads, host_.data(), size));
+    EXPECT_GSC_OK(gsc_tensor_list_set_device_norms(device.grads, reinterpret_cast<double *>(memory_.data()), size));
+  }
+  void expect_same() const {
+    std::vector<double> got(host_.size());
+    copy_to_host(got.data(), memory_.data(), static_cast<int64_t>(got.size() * sizeof(double)));
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_value(got[i], host_[i])) << i << ": " << got[i];
+  }
+
+ private:
+  std::vector<double> host_;
+  DeviceBytes memory_;
+};
+
 inline void expect_same_report(const gsc_report &device, const gsc_report &host) {
   EXPECT_EQ(device.flags, host.flags);
   EXPECT_EQ(device.scale, host.scale);

@@ -236,10 +236,11 @@ class Check:
     def __init__(self, tensors, inv, fp32_limit, unscale):
         self.inf_count = self.nan_count = 0
         self.first_tensor = self.first_element = -1
-        self.written, magnitudes = [], []
+        self.written, self.tensor_norms, magnitudes = [], [], []
         for i, (stored, dtype) in enumerate(tensors):
             if stored is None:
                 self.written.append(None)
+                self.tensor_norms.append(0.0)
                 continue
             x = widen(stored, dtype)
             product = x * x.dtype.type(inv)
@@ -255,6 +256,10 @@ class Check:
                 self.first_tensor, self.first_element = i, int(bad.argmax())
             finite = x[np.isfinite(x)].astype(np.float64)
             magnitudes.append(np.abs(finite))
+            square = math.nan if nan.any() else math.inf if bad.any() else sum_of_squares(np.abs(finite))
+            if square and math.isfinite(square):
+                square = square * float(inv) * float(inv)
+            self.tensor_norms.append(math.sqrt(square))
         self.nonfinite_count = self.inf_count + self.nan_count
         every = np.concatenate([np.zeros(1), *magnitudes])
         self.grad_amax = float(every.max() * np.float64(inv))

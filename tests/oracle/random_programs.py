@@ -39,8 +39,9 @@ class Program(World):
     def call(self):
         choices = dict(backward=10, scale=2, check=3, check_range=3, unscale=4, clip_grad_norm=3, clip_grad_value=3,
                        step=12, step_and_update=4, should_step=2, update=14, discard=1, set_scale=1, set_options=1,
-                       move_state=1, hyper=2, add_group=1, device_lr=1, device_factor=3, present=3, zero_grads=1, own_step=2,
-                       step_scaled=2, checkpoint=1, steps=1, offsets=1, report=3, diagnose=1, history=2, rival_check=1)
+                       move_state=1, hyper=2, add_group=1, device_lr=1, device_factor=3, device_norms=2, present=3,
+                       zero_grads=1, own_step=2, step_scaled=2, checkpoint=1, steps=1, offsets=1, report=3, diagnose=1,
+                       history=2, rival_check=1)
         name = self.random.choice(list(choices), p=np.array(list(choices.values())) / sum(choices.values()))
         o = self.pick(self.optimizers)
         self.log.append(f"{name} {o.number}")
@@ -375,6 +376,13 @@ class Program(World):
         factor[0] = self.pick([-1.0, math.inf, math.nan])
         self.expect(INVALID, "optimizer_step", o.handle, None)
         factor[0] = good
+
+    def call_device_norms(self, o):
+        grads = o.grads
+        norms = self.pick([None, np.full(len(grads.counts), -1.0)])
+        if self.expect(BAD_STATE if grads.used else OK, "tensor_list_set_device_norms", grads.handle,
+                       norms.ctypes.data if norms is not None else None, len(grads.counts)):
+            grads.norms_kept = norms
 
     def call_zero_grads(self, o):
         if o.grads.in_part():

@@ -60,6 +60,10 @@ def values_of(option, values):
     return values[option]
 
 
+def is_near(norm, exact):
+    return norm == exact or math.isnan(norm) and math.isnan(exact) or abs(norm - exact) <= NORM_ERROR * exact < math.inf
+
+
 class List:
     def __init__(self, world, context, dtypes, counts, fill):
         self.dtypes, self.counts, self.is_away = dtypes, counts, context is world.away
@@ -76,7 +80,7 @@ class List:
         lib.must(lib.tensor_list_create(context, tensors, len(counts), None, byref(self.handle)))
         self.model = [a.copy() for a in self.arrays]
         self.present = [True] * len(counts)
-        self.factor = None  # the device factor's memory
+        self.factor = self.norms_kept = None  # memory of the device factor and of the norms of tensors
         self.check = None
         # By which the next norm is judged, and with the norm that was judged last, at so many updates.
         self.norms = self.next_norms = oracle.Norms()
@@ -345,6 +349,9 @@ class World:
         inv = grads.multiply(self.policy.inv_scale)
         check = grads.check = oracle.Check(grads.tensors(), inv, grads.fp32_limit, unscale)
         grads.used = True
+        if grads.norms_kept is not None:
+            for got, exact in zip(grads.norms_kept.tolist(), check.tensor_norms, strict=True):
+                assert is_near(got, exact), f"a tensor's norm is {got}, the oracle has {exact}"
         if not self.enabled or not (self.options.skip_norm or self.options.spike_factor):
             return
         if grads.judged_at != self.policy.updates:
@@ -371,8 +378,7 @@ class World:
     @staticmethod
     def near_norm(check, want):
         exact = check.grad_norm
-        near = want == exact or (math.isnan(want) and math.isnan(exact)) or abs(want - exact) <= NORM_ERROR * abs(exact)
-        assert near, f"grad_norm {want}, the oracle has {exact}"
+        assert is_near(want, exact), f"grad_norm {want}, the oracle has {exact}"
         check.grad_norm = want
 
     def raw_report(self, grads):

@@ -31,7 +31,7 @@ from gradscaler.torch import LAMB, SGD, AdamW, GradScaler
 DEVICE = os.environ.get("GRADSCALER_TEST_DEVICE", "cpu")
 STEPS, BAD_STEP, BOUND = 6, 2, 1e-10
 OPTIMIZERS = [(AdamW, dict(lr=0.05, eps=1e-2, ema_decay=0.5)), (AdamW, dict(lr=0.05, eps=1e-2, max_grad_norm=0.05)),
-              (SGD, dict(lr=0.1, momentum=0.9, nesterov=True, max_grad_norm=0.1))]
+              (SGD, dict(lr=0.1, momentum=0.9, nesterov=True, max_grad_norm=0.1, tensor_norms=True))]
 
 
 def model_of(dtype=torch.float64):
@@ -104,6 +104,9 @@ def train(case, rank, world, mesh, kind, options, scaler_of=GradScaler):
             if ours.max_grad_norm is not None:
                 found, expected = agreed(ours.report().grad_norm), theirs.report().grad_norm
                 assert abs(found - expected) <= 1e-12 * expected, (found, expected)
+                for found, expected in zip((ours.report().tensor_norms or {}).values(),
+                                           (theirs.report().tensor_norms or {}).values(), strict=True):
+                    assert abs(agreed(found) - expected) <= 1e-12 * expected, (found, expected)
         elif rank == world - 1 and case != "ddp" and scaler_of is GradScaler:
             assert ours.report().overflowed == ("0.weight",), ours.report()
         scaler.update()

@@ -26,7 +26,7 @@ print(sorted({str(entry.get("exp_avg_codes", entry.get("exp_avg")).dtype) for en
 
 
 #: Those that import little.
-QUICK = ("Accelerate", "Roll back")
+QUICK = ("Accelerate", "Roll back", "Norms of tensors")
 
 
 @pytest.mark.parametrize("recipe", [
@@ -90,4 +90,4 @@ def test_rolling_back(tmp_path):
 
 def test_there_is_a_recipe_for_each():
     assert [title for title, _ in RECIPES] == ["Accelerate", "Lightning Fabric", "Lightning", "Trainer of transformers",
-                                           "Roll back"]
+                                           "Roll back", "Norms of tensors"]

@@ -3,6 +3,7 @@
 
 import copy
 import fractions
+import math
 import pickle
 import sys
 import types
@@ -76,6 +77,28 @@ def test_a_device_factor_multiplies_gradients(world):
     optimizer.grads.set_device_factor(None)
     scaler.step(optimizer)
     assert optimizer.steps == 1
+
+
+def test_norms_of_gradients_are_kept(world):
+    scaler, optimizer, _params, grads = world()
+    norms = np.full(len(optimizer.grads), -1.0)
+    optimizer.grads.set_device_norms(norms)
+    grads[0][:] = 12.0  # 3 unscaled
+    scaler.step_and_update(optimizer)
+    assert norms.tolist() == [math.sqrt(float((g.astype(np.float64) ** 2).sum())) / 4 for g in grads]
+    assert norms[0] == 3 * math.sqrt(grads[0].size)
+    grads[0][-1] = np.inf
+    scaler.step_and_update(optimizer)
+    assert norms[0] == math.inf and np.isfinite(norms[1:]).all()
+    for bad in (np.zeros(len(norms), np.float32), np.zeros(len(norms) + 1), [0.0] * len(norms)):
+        with refused("norms", TypeError):
+            optimizer.grads.set_device_norms(bad)
+    norms.flags.writeable = False
+    with pytest.raises(ValueError, match="norms"):
+        optimizer.grads.set_device_norms(norms)
+    optimizer.grads.set_device_norms(None)
+    scaler.step_and_update(optimizer)
+    assert norms[0] == math.inf
 
 
 def test_closures_and_foreign_optimizers_are_refused(world):

@@ -25,7 +25,7 @@ NOT_IN_GROUPS = {
     "seed": (3, ValueError, "has 'seed', which is one for all groups"),
     **{name: (1, ValueError, f"has '{name}', which is one for all groups")
        for name in ("skip_nonfinite", "skip_norm", "spike_factor", "spike_deviations", "spike_window", "spike_warmup",
-                    "spike_patience")},
+                    "spike_patience", "tensor_norms")},
     "ema_decay": (1.0, ValueError, r"\['ema_decay'\] is 1.0; it must be in \[0, 1\)"),
     "ema_warmup": ("no", TypeError, r"\['ema_warmup'\] is 'no'; it must be True or False"),
     "cautious": ("no", TypeError, r"\['cautious'\] is 'no'; it must be True or False"),

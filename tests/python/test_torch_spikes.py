@@ -45,6 +45,27 @@ def test_skip_nonfinite_without_a_limit():
     assert step(gst.SGD([p], lr=0.1, max_grad_norm=math.inf, skip_nonfinite=False), p, math.nan)
 
 
+def test_the_norm_of_every_tensor():
+    p, q, r = param(), param(torch.bfloat16), param()
+    named = [("p", p), ("q", q), ("r", r)]
+    plain, scaled = (gst.AdamW(named, lr=0.1, tensor_norms=True) for _ in range(2))
+    p.grad, q.grad = torch.full_like(p, 3.0), torch.full_like(q, math.inf)
+    plain.step()
+    assert plain.report().tensor_norms == {"p": 3 * math.sqrt(p.numel()), "q": math.inf}
+    assert plain.applied  # norms alone skip nothing
+    scaler = gst.GradScaler("cpu", init_scale=8.0)
+    scaler.scale(torch.ones(()))
+    p.grad, q.grad, r.grad = torch.zeros_like(p), torch.full_like(q, 4.0), torch.full_like(r, math.nan)
+    scaler.step(scaled)
+    norms = scaled.report().tensor_norms
+    assert list(norms) == ["p", "q", "r"] and math.isnan(norms.pop("r"))
+    assert norms == {"p": 0.0, "q": 0.5 * math.sqrt(q.numel())} and not scaled.applied
+    assert pickle.loads(pickle.dumps(scaled))._tensor_norms and gst.AdamW([p], max_grad_norm=1.0).report() \
+        .tensor_norms is None
+    with pytest.raises(TypeError, match="tensor_norms"):
+        gst.AdamW([p], tensor_norms="all")
+
+
 def test_a_limit_of_the_norm():
     p = param()
     optimizer = gst.AdamW([p], lr=0.1, skip_norm=10)

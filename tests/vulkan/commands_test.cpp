@@ -194,6 +194,19 @@ TEST_F(Commands, LearningRatesLiveOnTheDevice) {
   }
 }
 
+TEST_F(Commands, NormsOfTensorsAreKept) {
+  Steps steps(*contexts_);
+  const TwinNorms norms(*steps.host, *steps.device, steps.grads.size());
+  const VkCommandBuffer frame = record([&](VkCommandBuffer c) { EXPECT_GSC_OK(steps.device->step(c)); });
+  for (const bool overflow : {false, true, false}) {
+    steps.fill(overflow);
+    ASSERT_GSC_OK(steps.host->step());
+    device_->submit({frame});
+    norms.expect_same();
+    ASSERT_NO_FATAL_FAILURE(steps.expect_same());
+  }
+}
+
 /// So is the factor of the gradients, and one that is invalid skips.
 TEST_F(Commands, FactorsOfGradientsLiveOnTheDevice) {
   Steps steps(*contexts_);

@@ -22,6 +22,9 @@ namespace Gradscaler
     /// <summary>The factor of the gradients, kept alive here; null: none.</summary>
     internal DeviceScalar Factor { get; set; }
 
+    /// <summary>Where norms of the tensors are written, kept alive here; null: nowhere.</summary>
+    internal DeviceScalar Norms { get; set; }
+
     internal Owners(Tensor[] tensors)
     {
       this.tensors = new Tensor[tensors.Length];

@@ -84,6 +84,16 @@ namespace Gradscaler
       Owners.Factor = factor;
     }
 
+    /// <summary>Keeps the L2 norm of every gradient of the list: each check of a scaler writes a double per tensor, of
+    /// the unscaled gradients before clipping, from the sums that it makes anyway; NaN or inf for a tensor with a NaN or
+    /// inf, 0 for an absent one. Null: not kept. Throws BadStateException if the list was checked or unscaled since the
+    /// last update.</summary>
+    public void SetDeviceNorms(DeviceScalar norms)
+    {
+      Handle.SetDeviceNorms(DeviceScalar.Doubles(norms, Owners.Count, "norms"), Owners.Count);
+      Owners.Norms = norms;
+    }
+
     /// <summary>Sets which tensors of a list of gradients take part from now on. An absent one counts as empty: it is
     /// neither read nor written, and its parameter, state and step count stay as they are.</summary>
     public void SetPresent(bool[] present, IntPtr stream = default)

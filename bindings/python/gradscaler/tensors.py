@@ -153,14 +153,31 @@ class TensorList(Streamed):
         """Multiplies gradients by a number besides unscaling, such as 1 over the number of tokens; None: by none.
 
         `factor` is one float32 on the list's device, which is read at the first check of every iteration, or at a step
-        that does not check; on the CPU also a number. Clipping, reports and steps see gradients divided by the scale and
-        times the factor, without a pass of their own. A factor that is negative, inf or NaN fails that call with
+        that does not check; on the CPU also a number. Clipping, reports and steps see gradients divided by the scale
+        and times the factor, without a pass of their own. A factor that is negative, inf or NaN fails that call with
         InvalidArgumentError on the CPU, and skips the step on other devices. Raises BadStateError between a check and
         the update that ends the iteration, TypeError for what is not one float32.
         """
         word = None if factor is None else as_number(factor, "factor", self.context.device)
         self._handle.set_device_factor(0 if word is None else word.address)
         self._handle.factor = word  # which holds its memory
+
+    def set_device_norms(self, norms: Any) -> None:
+        """Keeps the L2 norm of every gradient in `norms`, float64 with an element for each tensor; None: not kept.
+
+        Each check of a scaler writes them, from the sums that it makes anyway: norms of the unscaled gradients before
+        clipping, NaN or inf for a tensor with a NaN or inf, 0 for an absent one. ``dict(zip(list.names, norms))`` has
+        them by name. A disabled scaler checks only to clip. Raises BadStateError between a check and the update that
+        ends the iteration, TypeError for what is not such an array, ValueError for one that cannot be written.
+        """
+        found = None
+        if norms is not None:
+            found = as_tensor(norms, argument="norms", writable=True)
+            if found.dtype != "float64" or found.count != len(self):
+                raise TypeError(f"norms holds {found.count} x {found.dtype}; it must be {len(self)} x float64")
+            common_device([found], "norms", self.context.device)
+        self._handle.set_device_norms(0 if found is None else found.address, len(self))
+        self._handle.norms = found
 
     def set_present(self, present: Sequence[bool] | None) -> None:
         """Sets which tensors of a list of gradients take part from now on.

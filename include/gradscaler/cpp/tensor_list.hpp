@@ -106,6 +106,10 @@ class ListCalls {
   void set_device_factor(const float *device_factor) {
     check(gsc_tensor_list_set_device_factor(list(), device_factor));
   }
+  /// Checks write the norm of every tensor there, get_count() numbers. nullptr: they are not kept.
+  void set_device_norms(double *device_norms) {
+    check(gsc_tensor_list_set_device_norms(list(), device_norms, get_count()));
+  }
   /// One byte per tensor, 0 for an absent one. `data` is empty or has new addresses.
   void set_present(std::span<const uint8_t> present, std::span<void *const> data = {}, gsc_stream stream = nullptr) {
     if (!data.empty() && data.size() != present.size()) {

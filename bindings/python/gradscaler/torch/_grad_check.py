@@ -47,6 +47,9 @@ class StepReport:
     norm_limit: float = math.inf
     #: Geometric mean of the norms before, without those that lie far off; 0 if there are none.
     norm_average: float = 0.0
+    #: With ``tensor_norms=True`` the L2 norm of every unscaled gradient before clipping, by the parameter's name: NaN
+    #: or inf where one is in it. Parameters without a gradient are left out.
+    tensor_norms: dict[str, float] | None = None
 
 
 @dataclass
@@ -67,10 +70,12 @@ class Totals:
 class GradCheck:
     """One check of the gradients of `plans`."""
 
-    def __init__(self, scalers: dict[str, Any], plans: Sequence[Plan], scale: Any) -> None:
+    def __init__(self, scalers: dict[str, Any], plans: Sequence[Plan], scale: Any, tensor_norms: bool = False) -> None:
         """`scalers` are native ones by device, made here, which keep nothing from one check to the next. `scale` is a
-        tensor, or None for gradients that are unscaled."""
+        tensor, or None for gradients that are unscaled. `tensor_norms`: keep the norm of each, until the next check."""
         self._scalers = scalers
+        #: Which tensors of each plan have a gradient; empty if the norm of each is not kept.
+        self._present = [plan.grads_snapshot.present for plan in plans] if tensor_norms else []
         self._plans = list(plans)
         # On a CUDA device it is not known here, and the norm is divided by it later.
         host_scale = float(scale) if scale is not None and scale.device.type == "cpu" else None
@@ -95,7 +100,12 @@ class GradCheck:
             scalers[device].set_scale(known, plan.stream)
         for plan in plans:
             scaler = scalers[plan.context.device]
+            if tensor_norms:
+                plan.keep_tensor_norms()
             scaler.check(plan.grads, plan.stream)
+            if tensor_norms and plan.key.shards:
+                _over_ranks(plan.tensor_norms.square_(), plan.key.shards)
+                plan.tensor_norms.sqrt_()
             # What was found stays readable, and the list may be pointed elsewhere.
             scaler.discard(plan.grads)
             state = native.DeviceState()
@@ -147,11 +157,22 @@ class GradCheck:
             found.amax *= float(self._inv_scale)
         return found
 
+    def tensor_norms(self) -> dict[str, float]:
+        """The norm of each gradient, by the parameter's name and in their order. Blocks on a CUDA device."""
+        found = {}
+        inverse = 1.0 if self._inv_scale is None else float(self._inv_scale)
+        for plan, present in zip(self._plans, self._present, strict=True):
+            rows = zip(plan.indices, plan.labels, plan.tensor_norms.tolist(), present, strict=True)
+            found.update({index: (label, norm * inverse) for index, label, norm, here in rows if here})
+        return dict(found[index] for index in sorted(found))
+
     def report(self, applied: bool, judge: NormJudge | None = None) -> StepReport:
         found = self.totals()
         name = found.first_name
         report = StepReport(applied, found.norm, found.inf_count, found.nan_count, name, found.first_element,
                             self._overflowed or (() if name is None else (name,)), bool(self.scale_underflow))
+        if self._present:
+            report = replace(report, tensor_norms=self.tensor_norms())
         if judge is None:
             return report
         norm = judge.report()

@@ -66,6 +66,8 @@ class Own(TypedDict, total=False):
     spike_warmup: int
     #: Skips in a row after which the step is taken and the average moves there. 0: never. Default 10.
     spike_patience: int
+    #: Each step checks its gradients, and :meth:`FusedOptimizer.report` has the norm of each. Default False.
+    tensor_norms: bool
     #: Keep a float32 master of every float16 and bfloat16 parameter in its state, and step on that. Default False.
     master_weights: bool
     #: Format of the state (docs/state.md). Default "fp32".
@@ -102,6 +104,7 @@ class FusedOptimizer(OptimizerState):
     #: Options by which a step is skipped for its norm, if there are any.
     _limits: dict[str, Any] = {}
     _skip_nonfinite: bool | None = None
+    _tensor_norms = False
 
     def __init__(self, params: Any, *args: Any, **options: Any) -> None:
         """Called by the classes: `args` and `options` go to PyTorch's, which writes into the groups of `params`; if it
@@ -122,7 +125,8 @@ class FusedOptimizer(OptimizerState):
     def _set_own(self, fused: bool | None, max_grad_norm: float | None = None, master_weights: bool = False,
                  state: str = "fp32", master: str | None = None, seed: int = 0, ema_decay: float = 0.0,
                  ema_warmup: bool = False, cautious: bool = False, cautious_decay: bool = False, param_min: float = 0.0,
-                 param_max: float = 0.0, skip_nonfinite: bool | None = None, **limits: Any) -> None:
+                 param_max: float = 0.0, skip_nonfinite: bool | None = None, tensor_norms: bool = False,
+                 **limits: Any) -> None:
         hyper.format_code("state", state, hyper.STATE)
         if hyper.format_code("master", master, hyper.MASTER) != native.MASTER_NONE and master_weights:
             raise ValueError(f"master is {master!r}, and master_weights is True; a parameter has one kind of master")
@@ -147,6 +151,7 @@ class FusedOptimizer(OptimizerState):
                 raise ValueError(f"{name} is {value}, but ZeroRedundancyOptimizer gives each rank only some of the"
                                  " parameters, whose norm is not that of all; call clip_grad_norm_ before the step")
         self._skip_nonfinite = None if skip_nonfinite is None else flag("skip_nonfinite", skip_nonfinite)
+        self._tensor_norms = flag("tensor_norms", tensor_norms)
         if self._limits and self._skip_nonfinite is False:
             raise ValueError("skip_nonfinite is False, but a step with a norm of NaN has no other end with"
                              f" {next(iter(self._limits))}")
@@ -209,7 +214,7 @@ class FusedOptimizer(OptimizerState):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_max_grad_norm": self._max_grad_norm, "_limits": self._limits,
-                "_skip_nonfinite": self._skip_nonfinite}
+                "_skip_nonfinite": self._skip_nonfinite, "_tensor_norms": self._tensor_norms}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.setdefault("_judge", None)
@@ -290,7 +295,7 @@ class FusedOptimizer(OptimizerState):
         if grad_scale is not None and grad_scale.device.type == "cpu" and is_underflowed(grad_scale):
             # PyTorch's GradScaler has only looked at the gradients, which a loss times 0 makes 0.
             found_inf = torch.ones((), device="cpu")
-        needs_check = self._skips_nonfinite or self._max_grad_norm is not None
+        needs_check = self._skips_nonfinite or self._max_grad_norm is not None or self._tensor_norms
         if self._flattened_label is not None and (needs_check or found_inf is not None):
             raise ValueError(f"{self._flattened_label} is a part of what FullyShardedDataParallel has flattened, and"
                              " no norm or inf is known here of the other ranks; use fully_shard (FSDP2), or fused=False"
@@ -302,7 +307,8 @@ class FusedOptimizer(OptimizerState):
         inv_scale, factor = None if grad_scale is None else grad_scale.double().reciprocal(), None
         if needs_check:
             if check is None:
-                check = self._last_check = GradCheck(self._scalers, self._active_plans, grad_scale)
+                check = self._last_check = GradCheck(self._scalers, self._active_plans, grad_scale,
+                                                     self._tensor_norms)
             if self._max_grad_norm is not None and self._max_grad_norm < math.inf:
                 factor = clip_coefficient(check, self._max_grad_norm)
             if self._skips_nonfinite:
@@ -370,8 +376,8 @@ class FusedOptimizer(OptimizerState):
     def report(self) -> StepReport:
         """Reports the last step and the parameters that overflowed in it. Waits for a CUDA device.
 
-        There is a check to report under ``gradscaler.torch.GradScaler``, with `max_grad_norm` and with the options that
-        skip.
+        There is a check to report under ``gradscaler.torch.GradScaler``, with `max_grad_norm`, with `tensor_norms` and
+        with the options that skip.
         """
         applied = self.applied
         return StepReport(applied) if self._last_check is None else self._last_check.report(applied, self._judge)
@@ -386,7 +392,8 @@ class FusedOptimizer(OptimizerState):
         self._update_plans()
         held = self._held_memory()
         # PyTorch's scaler multiplies by a scale that was set before.
-        self._grad_check = GradCheck(self._scalers, self._active_plans, scale * getattr(self, "grad_scale", 1))
+        self._grad_check = GradCheck(self._scalers, self._active_plans, scale * getattr(self, "grad_scale", 1),
+                                     self._tensor_norms)
         del held
         found = self._grad_check.found_inf
         for plan in self._active_plans:

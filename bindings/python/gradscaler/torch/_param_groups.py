@@ -28,7 +28,7 @@ def labelled_params(groups: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, dic
 
 #: Options of an optimizer, which a group would have in vain.
 _OPTIMIZER_OPTIONS = ("max_grad_norm", "master_weights", "seed", "skip_nonfinite", "skip_norm", "spike_factor",
-                      "spike_deviations", "spike_window", "spike_warmup", "spike_patience")
+                      "spike_deviations", "spike_window", "spike_warmup", "spike_patience", "tensor_norms")
 
 
 #: The names of the classes by kind.

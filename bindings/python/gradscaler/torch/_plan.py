@@ -133,6 +133,8 @@ class Plan:
             self.handle.set_tensor_steps(native_integers(members.steps), self.stream)
         # zero_grad() is to free them.
         members.grads.clear()
+        #: Norms of the tensors at the last check, float64 on the device; None: not kept.
+        self.tensor_norms: Any = None
 
     def _leaves(self, suffix: str) -> Callable[[], trees.Leaves]:
         """The names of the tensors in errors, worked out when there is one."""
@@ -218,6 +220,13 @@ class Plan:
         if snapshot.present != before.present:
             written = self.copies or self.params
             self.written = [tensor for tensor, here in zip(written, snapshot.present, strict=True) if here]
+
+    def keep_tensor_norms(self) -> None:
+        """From the next check on it writes `tensor_norms`."""
+        if self.tensor_norms is None:
+            count = len(self.labels)
+            self.tensor_norms = torch.zeros(count, dtype=torch.float64, device=self.context.device)
+            self.grads.set_device_norms(self.tensor_norms.data_ptr(), count)
 
     def update_options(self, groups: Sequence[dict[str, Any]]) -> None:
         for position, (_, _, number) in enumerate(self._group_ranges):

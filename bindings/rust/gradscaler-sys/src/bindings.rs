@@ -1045,4 +1045,13 @@ functions! {
 /// step is skipped; without a scaler's check it is skipped as for an invalid inverse scale. Errors:
 /// BAD_STATE if a scaler has used the list since its last update, or while a step uses it.
     tensor_list_set_device_factor gsc_tensor_list_set_device_factor(list: *mut gsc_tensor_list, device_factor: *const f32) -> gsc_status;
+/// Keeps the L2 norm of every gradient of the list: each check of a scaler writes `count` numbers
+/// to `device_norms`, one per tensor, from the sums that it makes anyway. They are norms of the
+/// unscaled gradients before clipping, of this rank: NaN if an element counts as NaN, otherwise inf
+/// if one counts as inf; 0 for empty and absent tensors. They are written on the stream of the call
+/// that ends the check, also if the step is skipped. A disabled scaler checks only to clip. The
+/// memory must outlive the list. NULL, the default: not kept. Errors: INVALID_ARGUMENT if `count`
+/// is not that of the list; BAD_STATE if a scaler has used the list since its last update, or while
+/// a step uses it.
+    tensor_list_set_device_norms gsc_tensor_list_set_device_norms(list: *mut gsc_tensor_list, device_norms: *mut f64, count: i64) -> gsc_status;
 }

@@ -222,6 +222,18 @@ impl<'a> TensorList<'a> {
         call!(self.tensor_list_set_device_factor(device_factor))
     }
 
+    /// Keeps the L2 norm of every gradient of the list: each check of a scaler writes [`TensorList::len`] numbers, of the
+    /// unscaled gradients before clipping, from the sums that it makes anyway; NaN or inf for a tensor with a NaN or inf, 0
+    /// for an absent one. NULL: not kept. Errors: `BadState` if the list was checked or unscaled since the last update.
+    ///
+    /// # Safety
+    /// The numbers are in memory of the context's device, which outlives its use here and is not accessed while a check
+    /// writes it.
+    pub unsafe fn set_device_norms(&mut self, device_norms: *mut f64) -> Result<()> {
+        let _entered = Entered::new(slice::from_ref(&self.in_use))?;
+        call!(self.tensor_list_set_device_norms(device_norms, self.len() as i64))
+    }
+
     /// Describes the values of every tensor.
     pub fn diagnose(&self) -> Result<Vec<Diagnosis>> {
         const BINS: usize = sys::GSC_EXPONENT_BINS as usize;
@@ -310,6 +322,14 @@ impl<'o, 'a> TensorListMut<'o, 'a> {
     /// As there.
     pub unsafe fn set_device_factor(&mut self, device_factor: *const f32) -> Result<()> {
         unsafe { self.list.set_device_factor(device_factor) }
+    }
+
+    /// [`TensorList::set_device_norms`].
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn set_device_norms(&mut self, device_norms: *mut f64) -> Result<()> {
+        unsafe { self.list.set_device_norms(device_norms) }
     }
 
     /// [`TensorList::set_present`].

@@ -143,6 +143,11 @@ fn learning_rates_and_zeros() -> Result<()> {
     optimizer.step()?;
     assert_eq!(optimizer.params().get::<f32>(0)?, [-0.75]);
     unsafe { optimizer.grads_mut().set_device_factor(std::ptr::null()) }?;
+    let mut norms = Box::new([-1.0f64; 1]);
+    unsafe { optimizer.grads_mut().set_device_norms(norms.as_mut_ptr()) }?;
+    GradScaler::new(&context, ScalerOptions::preset(Preset::Check)?)?.check(&mut optimizer)?;
+    assert_eq!(norms[0], 1.0);
+    unsafe { optimizer.grads_mut().set_device_norms(std::ptr::null_mut()) }?;
     optimizer.zero_grads()?;
     assert_eq!(optimizer.grads().get::<f32>(0)?, [0.0]);
     optimizer.step()?;

@@ -7,6 +7,7 @@ import java.lang.reflect.Method;
 import java.lang.reflect.Modifier;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.DoubleBuffer;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
@@ -255,6 +256,10 @@ class ScalerTest {
         assertEquals(-8.5f, p.floats().get(0));
         grads.setDeviceFactor(null);
         World.invalid(() -> grads.setDeviceFactor(DeviceScalar.of(World.direct(4).asIntBuffer())));
+        World.invalid(() -> grads.setDeviceNorms(DeviceScalar.of(World.direct(8).asDoubleBuffer())));
+        final DoubleBuffer norms = World.direct(16).asDoubleBuffer();
+        grads.setDeviceNorms(DeviceScalar.of(norms));
+        grads.setDeviceNorms(null);
         optimizer.zeroGrads();
         assertEquals(0f, g.floats().get(1));
         optimizer.setSteps(40, 2);

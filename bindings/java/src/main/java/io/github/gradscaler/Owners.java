@@ -16,6 +16,8 @@ final class Owners {
   private boolean canGo;
   /** The factor of the gradients, or null. */
   private DeviceScalar factor;
+  /** Where norms of the tensors are written, or null. */
+  private DeviceScalar norms;
 
   Owners(Tensor[] tensors) {
     states = new States(tensors);
@@ -29,6 +31,10 @@ final class Owners {
 
   void setFactor(DeviceScalar factor) {
     this.factor = factor;
+  }
+
+  void setNorms(DeviceScalar norms) {
+    this.norms = norms;
   }
 
   private void copy(Tensor[] others) {
@@ -54,6 +60,9 @@ final class Owners {
     }
     if (factor != null) {
       factor.requireUsable("the device factor");
+    }
+    if (norms != null) {
+      norms.requireUsable("the device norms");
     }
   }
 

@@ -91,6 +91,17 @@ public final class TensorList implements AutoCloseable {
     owners.setFactor(factor);
   }
 
+  /**
+   * Keeps the L2 norm of every gradient of the list: each check of a scaler writes a double per tensor, of the unscaled
+   * gradients before clipping, from the sums that it makes anyway; NaN or inf for a tensor with a NaN or inf, 0 for an
+   * absent one. Null: not kept. Errors: BadStateException if the list was checked or unscaled since the last update.
+   */
+  public void setDeviceNorms(@Nullable DeviceScalar norms) {
+    Check.open(handle, TensorList.class)
+        .setDeviceNorms(DeviceScalar.doubles(norms, owners.count(), "norms"), owners.count());
+    owners.setNorms(norms);
+  }
+
   // gen-api: overload
   /** As {@link #setPresent(boolean[], long)} on the default stream. */
   public void setPresent(boolean... present) {
