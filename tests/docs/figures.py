@@ -136,7 +136,17 @@ def snapshot(row, run):
             [f"{run['bytes']:.2f}", f"{run['take'] / run['step']:.1f}"])
 
 
+def overhead(shapes, row):
+    """Time with an option over time without."""
+    return [f"{statistics.median(shape[row]['with']) / statistics.median(shape[row]['without']):.3f}"
+            for shape in shapes.values()]
+
+
+OVERHEAD = results("option_overhead", ZEN4)["rows"]
+
 FIGURES = [
+    *[(PERFORMANCE, f"| {row.replace(': ', ' | ')} | {{}} | {{}} |", overhead(OVERHEAD, row))
+      for row in OVERHEAD["16 x 4 Mi"]],
     *[(CONCEPTS, f"| {row} | {{}} ± {{}} | {'{} ± {} ' if without else ''}|", spikes(arm, without))
       for row, (arm, without) in SPIKES.items()],
     (CONCEPTS, "Spikes that are taken cost {} with clipping, which does most of the work, and {} without",
