@@ -130,6 +130,8 @@ const Operation kOperations[] = {
     {"scaler_check_range", check_first},
     {"scaler_check_range_the_rest", CALL(gsc_scaler_check_range(w.scaler, w.grads, 1, 1, nullptr)), check_first},
     {"scaler_check_joined", check, join_ranks},
+    {"scaler_unscale_disabled", CALL(gsc_scaler_unscale(w.disabled, w.grads, nullptr)),
+     CALL(gsc_tensor_list_set_device_factor(w.grads, w.inverse.device()))},
     {"scaler_unscale_joined", unscale, join_ranks, false, "grads is unscaled: discard it"},
     {"scaler_unscale", unscale},
     {"scaler_unscale_checked", unscale, check},

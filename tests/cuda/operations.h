@@ -70,6 +70,7 @@ struct World {
   Training training{context, 2, 300}, away{other, 2, 300};
   gsc_scaler *const scaler = training.scaler;
   gsc_tensor_list *const grads = training.grads;
+  Scaler disabled = make_scaler(context, disabled_options());
   gsc_optimizer *const optimizer = training.optimizer;
   Twin x{GSC_FP32, 300}, y{GSC_FP16, 300}, z{GSC_FP64, 300};
   TwinWord<float> word{0.5f}, inverse{0.5f};
