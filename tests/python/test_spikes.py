@@ -3,6 +3,7 @@
 The rule itself is tested in C and beside tests/oracle."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -149,3 +150,22 @@ def test_a_log_shows_spikes(tmp_path):
     problem, = [v.text for v in doctor.examine(gs.read_log(tmp_path / "log")) if v.problem]
     assert "the gradient norm, 50, is above its limit, 10" in problem
     assert json.loads((tmp_path / "log").read_text().splitlines()[-1])["spike"] is True
+
+
+def test_the_doctor_names_the_tensor_of_a_spike(tmp_path):
+    p, q, g, h = (np.ones(4, np.float32) for _ in range(4))
+    optimizer, scaler = gs.SGD({"first": p, "last": q}, {"first": g, "last": h}), gs.GradScaler(
+        enabled="check", skip_norm=10)
+    norms = np.zeros(2)
+    optimizer.grads.set_device_norms(norms)
+    with gs.LogWriter(tmp_path / "log") as log:
+        for number in range(20):
+            g[:], h[:] = 3.0, math.inf if number == 5 else 20.0 if number == 15 else 1.0
+            scaler.step_and_update(optimizer)
+            log.step(scaler, optimizer, tensor_norms=dict(zip(optimizer.grads.names, norms, strict=True)))
+        scaler.step_and_update(optimizer)
+        log.step(scaler, optimizer, tensor_norms="elsewhere")
+    records = gs.read_log(tmp_path / "log")
+    assert records[5]["tensor_norms"] == {"first": 6.0, "last": math.inf} and records[-1]["tensor_norms"] is None
+    assert ("1 step skipped for the gradient norm, the highest 4.04 times its limit, when the gradient of last had 20"
+            " times its usual norm") in [verdict.text for verdict in doctor.examine(records)]

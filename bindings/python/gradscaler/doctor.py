@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -66,12 +67,27 @@ def _skips(steps: Sequence[dict[str, Any]]) -> list[Verdict]:
         else:
             verdicts.append(Verdict(False, f"{counted(len(late), 'skip')} in the {rest} steps after: normal"))
     if spikes:
-        worst = max(steps[i]["grad_norm"] / steps[i]["norm_limit"] for i in spikes)
+        worst, at = max((steps[i]["grad_norm"] / steps[i]["norm_limit"], i) for i in spikes)
         verdicts.append(Verdict(False, f"{counted(len(spikes), 'step')} skipped for the gradient norm, the highest"
-                                       f" {worst:.3g} times its limit"))
+                                       f" {worst:.3g} times its limit{_grown(steps, at)}"))
     if not skipped and not spikes:
         verdicts.append(Verdict(False, f"no step of {len(steps)} was skipped"))
     return verdicts
+
+
+def _grown(steps: Sequence[dict[str, Any]], at: int) -> str:
+    """Whose gradient has grown most in a step, if the log has the norms of tensors."""
+    usual: dict[str, list[float]] = {}
+    for step in steps:
+        for name, norm in (step.get("tensor_norms") or {}).items():
+            if not step["overflow"] and not step.get("spike") and 0 < norm < math.inf:
+                usual.setdefault(name, []).append(norm)
+    found = [(norm / statistics.median(usual[name]), name)
+             for name, norm in (steps[at].get("tensor_norms") or {}).items() if name in usual]
+    if not found:
+        return ""
+    ratio, name = max(found)
+    return f", when the gradient of {_printable(name)} had {ratio:.3g} times its usual norm"
 
 
 def _scale(steps: Sequence[dict[str, Any]]) -> list[Verdict]:

@@ -67,8 +67,8 @@ class LogWriter:
         """Writes a record of the step that ``update`` of `scaler`, any GradScaler of this package, just ended. Blocks.
 
         The record is about the gradients of `optimizer`, by default about all. `more` are further entries: what JSON
-        holds, and numbers and arrays of NumPy, PyTorch and JAX. Raises TypeError for anything else, and for a name that
-        the record already has.
+        holds, and numbers and arrays of NumPy, PyTorch and JAX. ``tensor_norms=``, norms by name, tells the doctor
+        which gradient a spike is in. Raises TypeError for anything else, and for a name that the record already has.
         """
         try:
             found = scaler.report(optimizer)
@@ -172,6 +172,14 @@ def _checked(record: dict[str, Any], fields: dict[str, type]) -> None:
         record[name] = value
 
 
+def _norms(found: Any) -> Any:
+    """Norms of tensors by name, as the doctor reads them; None for anything else."""
+    if not isinstance(found, dict):
+        return None
+    norms = {name: _LOST.get(norm, norm) if isinstance(norm, str) else norm for name, norm in found.items()}
+    return norms if all(type(norm) in (int, float) for norm in norms.values()) else None
+
+
 def _record(line: bytes) -> dict[str, Any]:
     record: dict[str, Any] = json.loads(line)
     kind = record["kind"]
@@ -181,6 +189,8 @@ def _record(line: bytes) -> dict[str, Any]:
         _checked(record, _STEP)
         if not isinstance(record.get("first_name"), (str, type(None))):
             raise TypeError("first_name")
+        if "tensor_norms" in record:
+            record["tensor_norms"] = _norms(record["tensor_norms"])
     elif kind == "gradients":
         _checked(record, {"scale": float, "tensors": list})
         if record["recommended"] is not None:
