@@ -67,9 +67,9 @@ def _skips(steps: Sequence[dict[str, Any]]) -> list[Verdict]:
         else:
             verdicts.append(Verdict(False, f"{counted(len(late), 'skip')} in the {rest} steps after: normal"))
     if spikes:
-        worst, at = max((steps[i]["grad_norm"] / steps[i]["norm_limit"], i) for i in spikes)
+        worst, step = max((steps[i]["grad_norm"] / steps[i]["norm_limit"], i) for i in spikes)
         verdicts.append(Verdict(False, f"{counted(len(spikes), 'step')} skipped for the gradient norm, the highest"
-                                       f" {worst:.3g} times its limit{_grown(steps, at)}"))
+                                       f" {worst:.3g} times its limit{_grown(steps, step)}"))
     if not skipped and not spikes:
         verdicts.append(Verdict(False, f"no step of {len(steps)} was skipped"))
     return verdicts
