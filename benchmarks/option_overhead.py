@@ -18,10 +18,10 @@ import time
 
 import numpy as np
 import records
+import table
 from library import Library, Step
 
 SHAPES = {"16 x 4 Mi": (16, 1 << 22), "1000 x 1024": (1000, 1024)}
-BF16, FP32, ADAMW = 2, 3, 2
 
 
 class Bench:
@@ -34,9 +34,9 @@ class Bench:
                        "p": [some.copy() for _ in range(count)],
                        "w": [np.zeros(size, np.uint16) for _ in range(count)],
                        **{state: [np.zeros(size, np.float32) for _ in range(count)] for state in ("m", "v")}}
-        lists = {name: [(a.ctypes.data, a.size, BF16 if a.dtype == np.uint16 else FP32) for a in arrays]
+        lists = {name: [(a.ctypes.data, a.size, lib.BF16 if a.dtype == np.uint16 else lib.FP32) for a in arrays]
                  for name, arrays in self.arrays.items()}
-        self.step = Step(lib, ADAMW, lists["p"], lists["g"], lists["w"], [lists["m"], lists["v"]])
+        self.step = Step(lib, lib.ADAMW, lists["p"], lists["g"], lists["w"], [lists["m"], lists["v"]])
         self.others = []
         self.norms, self.factor = np.zeros(count), np.ones(1, np.float32)
         self.scaler_options = lib.struct("gsc_scaler_options")
@@ -79,7 +79,7 @@ class Bench:
         """By another optimizer on the same memory, since flags are those of the constructor."""
         lib, step = self.library, self.step
         options, other = lib.struct("gsc_optimizer_options"), ctypes.c_void_p()
-        lib.must(lib.optimizer_options_init(ctypes.byref(options), options.struct_size, ADAMW))
+        lib.must(lib.optimizer_options_init(ctypes.byref(options), options.struct_size, lib.ADAMW))
         for name, value in {"flags": flags, **values}.items():
             setattr(options, name, value)
         slots = (ctypes.c_void_p * 2)(*(state.value for state in step.states))
@@ -137,7 +137,7 @@ class Bench:
         return times[False], times[True]
 
 
-def table(results):
+def lines_of(results):
     about = results["context"]
     yield f"{about['processor']}, {about['threads']} threads, {about['rounds']} rounds: time with over time without."
     yield ""
@@ -150,13 +150,6 @@ def table(results):
         yield f"| {name} | {option} | " + " | ".join(f"{ratio:.3f}" for ratio in ratios) + " |"
 
 
-def processor():
-    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    found = dict(line.split(":", 1) for line in lines[:20] if ":" in line)
-    return " ".join(f"{key} {value.strip()}" for key, value in ((k.strip(), v) for k, v in found.items())
-                    if key in ("vendor_id", "cpu family", "model"))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", nargs="?")
@@ -166,12 +159,13 @@ def main():
     parser.add_argument("--tables", type=pathlib.Path)
     options = parser.parse_args()
     if options.tables is not None:
-        print("\n".join(table(json.loads(options.tables.read_text()))))
+        print("\n".join(lines_of(json.loads(options.tables.read_text()))))
         return
     if options.library is None:
         parser.error("name the library")
     library = Library(options.library, threads=options.threads)
-    results = {"context": {"processor": processor(), "threads": options.threads, "rounds": options.rounds}, "rows": {}}
+    context = {"processor": table.processor(), "threads": options.threads, "rounds": options.rounds}
+    results = {"context": context, "rows": {}}
     for shape, (count, size) in SHAPES.items():
         bench = Bench(library, count, size)
         bench.tail()
@@ -182,7 +176,7 @@ def main():
                                          "with": [records.rounded(t) for t in with_it]}
         bench.close()
     library.close()
-    print("\n".join(table(results)))
+    print("\n".join(lines_of(results)))
     if options.output is not None:
         options.output.write_text(records.laid_out(results) + "\n")
 

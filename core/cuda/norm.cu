@@ -7,7 +7,7 @@
 
 namespace gsc::cuda {
 
-/// Norms of all tensors, one warp each, and of all together, by a block of its own behind them.
+/// One warp takes the norm of each tensor. The last block takes that of the list, if it is wanted.
 static __global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_constant__ NormParams p) {
   const ChunkPartial *partials = p.partials;
   // A NaN in b fails b <= a and is taken; a NaN in a is kept.

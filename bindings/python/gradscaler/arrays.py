@@ -74,7 +74,7 @@ def as_scalar(value: object, *, argument: str, dtype: str, writable: bool) -> Te
 
 
 def as_number(value: object, argument: str, device: str) -> Tensor:
-    """One float32 in memory of `device`, or on the CPU a number, which gets memory of its own."""
+    """One float32 in memory of `device`. On the CPU `value` may be a number, for which memory is made."""
     if isinstance(value, (int, float)):
         if device != "cpu":
             raise TypeError(f"{argument} is a number, but the arrays are on {device}; pass one float32 in that memory,"
